@@ -1,0 +1,106 @@
+"""Turn rows into integer codes, given the drawn projections."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from .drawing import OFFSET_BITS
+from .families import CrossPolytope, Euclidean, Exact, Family, Hyperplane
+from .rotations import GAUSSIAN_SCALE
+
+PACKED_BITS = 24
+"""Up to this many bits a code is packed by a float32 matrix product, which is then exact."""
+
+CELL_LIMIT = float(2**52)
+_MIX = (-0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)
+
+
+def num_buckets(family: Family, hashes_per_table: int) -> int | None:
+    """Codes lie in [0, this); None where codes are arbitrary int64 values (compact them first)."""
+    if family.num_values is None or hashes_per_table * math.log2(family.num_values) > 62:
+        return None
+    return family.num_values**hashes_per_table
+
+
+def code_rows(
+    family: Family, rows: Tensor, buffers: dict[str, Tensor], num_tables: int, hashes_per_table: int
+) -> Tensor:
+    """Codes of rows that share their heads' hash functions.
+
+    Args: rows (H, R, D) of any float dtype; buffers as `draw_buffers`, with `projection` present.
+    Returns: (H, R, L) int64.
+    """
+    rows = rows.to(torch.float64)
+    if isinstance(family, Exact):
+        return _mix_rows(rows, buffers["mixers"])
+    projection = buffers["projection"].to(torch.float64)
+    if isinstance(family, (Hyperplane, CrossPolytope)):
+        # Both ignore the scale of a row. Values near float64's largest would overflow in the sum.
+        rows = torch.where(rows.abs() < 2.0**900, rows, rows * 2.0**-200)
+    projected = rows @ projection.transpose(-1, -2)
+    if isinstance(family, Hyperplane):
+        return _pack_bits(projected >= 0, num_tables, hashes_per_table)
+    if isinstance(family, CrossPolytope):
+        axes = projected.unflatten(-1, (num_tables, hashes_per_table, family.num_axes))
+        return _join(_nearest_axis(axes), family.num_values)
+    if isinstance(family, Euclidean):
+        scale = 1.0 / (GAUSSIAN_SCALE * family.width)
+        shift = buffers["offset"].to(torch.float64) * 2.0**-OFFSET_BITS
+        cells = torch.floor(projected * scale + shift[:, None])
+        cells = cells.clamp(-CELL_LIMIT, CELL_LIMIT).to(torch.int64)
+        return _join(cells.unflatten(-1, (num_tables, hashes_per_table)), None)
+    raise TypeError(f"cannot hash with {type(family).__name__}")
+
+
+def _pack_bits(bits: Tensor, num_tables: int, hashes_per_table: int) -> Tensor:
+    if hashes_per_table > PACKED_BITS:
+        return _join(bits.unflatten(-1, (num_tables, hashes_per_table)).to(torch.int64), 2)
+    powers = 2.0 ** torch.arange(hashes_per_table, device=bits.device)
+    pack = torch.kron(torch.eye(num_tables, device=bits.device), powers[:, None])
+    return (bits.to(torch.float32) @ pack).to(torch.int64)
+
+
+def _nearest_axis(axes: Tensor) -> Tensor:
+    """(..., n) -> 2 a + [the winning coordinate a is negative], the lowest a on ties."""
+    winner = axes.abs().argmax(dim=-1, keepdim=True)
+    negative = axes.gather(-1, winner) < 0
+    return (2 * winner + negative).squeeze(-1)
+
+
+def _join(values: Tensor, base: int | None) -> Tensor:
+    """Combine a table's hashes, (..., Z) -> (...): digits if they fit in 62 bits, else a mix."""
+    hashes = values.shape[-1]
+    code = values[..., 0]
+    if base is not None and hashes * math.log2(base) <= 62:
+        # Little-endian digits, as the packed bits above.
+        for z in range(1, hashes):
+            code = code + values[..., z] * base**z
+        return code
+    code = _mix(code)
+    for z in range(1, hashes):
+        code = _mix(code * _MIX[0] + values[..., z])
+    return code
+
+
+def _mix(word: Tensor) -> Tensor:
+    """Bijective scrambling of 64-bit words (the finaliser of splitmix64, Steele et al. 2014)."""
+    word = (word ^ _shift_right(word, 30)) * _MIX[1]
+    word = (word ^ _shift_right(word, 27)) * _MIX[2]
+    return word ^ _shift_right(word, 31)
+
+
+def _shift_right(word: Tensor, bits: int) -> Tensor:
+    """Logical shift; torch's `>>` copies the sign of an int64."""
+    return (word >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _mix_rows(rows: Tensor, mixers: Tensor) -> Tensor:
+    """(H, R, D) rows -> (H, R, L) codes; injective for D = 1, because each step is bijective."""
+    words = (rows + 0.0).contiguous().view(torch.int64)
+    code = mixers[:, None, :, 0].expand(-1, rows.shape[1], -1)
+    for d in range(rows.shape[-1]):
+        code = _mix(code * mixers[:, None, :, 1 + d] + words[..., d, None])
+    return code
