@@ -94,7 +94,8 @@ class _Interpolate(torch.autograd.Function):
         curve = curve.to(dtype=angle.dtype, device=angle.device)
         slope = curve.diff()
         position = angle.clamp(0.0, math.pi) * ((NUM_ANGLES - 1) / math.pi)
-        index = position.long().clamp_(max=NUM_ANGLES - 2)
+        # A NaN angle has no index; it stays NaN through `position` and may not break the lookup.
+        index = position.nan_to_num(0.0).long().clamp_(max=NUM_ANGLES - 2)
         steepness = slope[index]
         ctx.save_for_backward(steepness)
         return curve[index] + steepness * (position - index)
