@@ -1,0 +1,1 @@
+"""Experiments: tasks, figures, benchmarks, and the report that shows what was run here."""
