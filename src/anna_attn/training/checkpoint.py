@@ -233,12 +233,12 @@ def _digest(content: str, tensors: Mapping[str, Tensor]) -> str:
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
 def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    names = {parameter: name for name, parameter in model.named_parameters()}
+    names: dict[Tensor, str] = {p: name for name, p in model.named_parameters()}
     return {
         f"optimizer/{names[parameter]}/{field}": value
         for parameter, fields in optimizer.state.items()
@@ -262,13 +262,15 @@ def _split(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, 
 def _restore_optimizer(
     checkpoint: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> None:
-    parameters = dict(model.named_parameters())
+    parameters: dict[str, Tensor] = dict(model.named_parameters())
     unknown = sorted(set(checkpoint.optimizer_state) - set(parameters))
     if unknown:
         raise CheckpointError(
             f"{checkpoint.path} holds optimizer state of other parameters: {unknown}"
         )
-    index = {p: i for i, p in enumerate(p for g in optimizer.param_groups for p in g["params"])}
+    index: dict[Tensor, int] = {
+        p: i for i, p in enumerate(p for g in optimizer.param_groups for p in g["params"])
+    }
     state = {index[parameters[name]]: dict(t) for name, t in checkpoint.optimizer_state.items()}
     optimizer.load_state_dict(
         {"state": state, "param_groups": optimizer.state_dict()["param_groups"]}
