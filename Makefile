@@ -52,7 +52,8 @@ bench: .venv/lab.stamp
 	$(BIN)/anna bench attention
 
 docs: .venv/dev.stamp
-	$(BIN)/mkdocs build --strict
+	@# The theme prints an advertisement unless told not to.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf .venv site dist build report runs .pytest_cache .ruff_cache .hypothesis .import_linter_cache

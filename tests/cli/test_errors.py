@@ -1,4 +1,4 @@
-"""Foreseeable errors of a command are one line on stderr and an exit code; bugs keep a traceback."""
+"""Foreseeable errors of a command are one line on stderr and an exit code; bugs keep a trace."""
 
 import errno
 
