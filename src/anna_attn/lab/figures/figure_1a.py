@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from anna_attn.lab.figures import style
-from anna_attn.lab.figures.sweep import Evaluations, Method, Progress, measure
+from anna_attn.lab.figures.sweep import Evaluations, Method, Progress, measure, panel_title
 from anna_attn.lab.tasks import label_balance
 
 
@@ -106,7 +106,7 @@ def _draw_panel(axes, panel: dict) -> None:
     tables = sorted({point["num_tables"] for point in panel["points"]})
     axes.set_xticks(tables, [str(count) for count in tables])
     axes.set_xlabel("hash tables")
-    axes.set_title(f"{panel['label']}\n{panel['family_name']}, {panel['num_runs']} runs")
+    axes.set_title(panel_title(panel))
     axes.legend(loc="best")
 
 

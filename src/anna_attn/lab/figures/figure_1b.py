@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from anna_attn.lab.figures import style
-from anna_attn.lab.figures.sweep import Evaluations, Method, Progress, measure
+from anna_attn.lab.figures.sweep import Evaluations, Method, Progress, measure, panel_title
 from anna_attn.lab.tasks import label_balance
 
 
@@ -124,7 +124,7 @@ def _draw_panel(axes, panel: dict, tables_list: list[int], floor: float, highest
     for spine in axes.spines.values():
         spine.set_visible(False)
     axes.set_xlabel("hash tables in layer 2")
-    axes.set_title(f"{panel['label']}\n{panel['family_name']}, {panel['num_runs']} runs")
+    axes.set_title(panel_title(panel))
     return image
 
 

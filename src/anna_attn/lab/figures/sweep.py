@@ -127,3 +127,9 @@ def spread(errors: Sequence[Sequence[float]]) -> dict[str, float]:
     std = statistics.stdev(pooled) if len(pooled) > 1 else 0.0
     mean = math.fsum(pooled) / len(pooled)
     return {"mean": mean, "std": std, "low": min(pooled), "high": max(pooled)}
+
+
+def panel_title(panel: dict) -> str:
+    """Two lines over a panel of figure 1: the method, then its hash family and runs."""
+    runs = "1 run" if panel["num_runs"] == 1 else f"{panel['num_runs']} runs"
+    return f"{panel['label']}\n{panel['family_name'].replace('_', '-')} hashing, {runs}"
