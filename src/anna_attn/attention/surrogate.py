@@ -1,0 +1,375 @@
+"""Differentiable stand-ins for `anna_attention`, used to train queries and keys.
+
+The hard operator counts in how many tables a query and a key share a bucket; counts have no
+gradient. Their expectation has one: L p^Z, with p the probability that one hash agrees, a smooth
+function of the angle. `expected_attention` uses it outright; `straight_through_attention` counts
+hard in the forward pass and uses it in the backward pass only.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from anna_attn.lsh import Family, HashTables, Hyperplane
+
+COSINE_SCALE = 0.9995
+"""Cosines are scaled by this before acos, whose slope is infinite at 1."""
+
+BLOCK_ELEMENTS = 1 << 20
+"""Pairs counted at a time: one byte each, so comparison and sum stay in a core's cache."""
+
+
+def expected_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    tables: HashTables,
+    *,
+    exponent: float | Tensor,
+    floor: float | Tensor = 0.3,
+    is_causal: bool = False,
+    key_mask: Tensor | None = None,
+    decay: Tensor | None = None,
+    unit_norm: bool = False,
+) -> Tensor:
+    """Average the values by the probability of sharing a bucket with the query.
+
+    o_i = sum_j w_ij v_j / (floor + sum_j w_ij),  w_ij = p(i, j)^exponent [exp(-decay (i - j))].
+
+    p is `tables.family.collision_probability` of one hash at the angle (of 0.9995 times the
+    cosine) or distance between the rows. Only the family of `tables` matters, not its draw. With
+    exponent = Z this is the ratio of expectations of the hard operator's two sums, up to `floor`,
+    which keeps rows without a near key close to 0 as the hard operator does.
+
+    Args:
+        query: (B, H, Tq, D). key: (B, H, Tk, D). value: (B, H, Tk, Dv). Any float dtype; 16-bit
+            ones are computed in float32 and returned in their own.
+        exponent: above 0; a tensor must broadcast against (B, H, Tq, Tk).
+        floor: at least 0; a row with nothing to see gives 0 also at floor = 0.
+        is_causal: query i sees key j iff j <= i + Tk - Tq.
+        key_mask: (B, Tk) bool, True = may be attended.
+        decay: (H,) non-negative, causal only: the recency weights of `anna_attention`.
+        unit_norm: the rows of query and key have unit norm already (saves normalising them).
+    Returns: (B, H, Tq, Dv), differentiable in everything but key_mask.
+    Raises: ValueError, TypeError on shapes that do not fit, a family without a gradient, a decay
+        that is not causal.
+    Cost: O(B H Tq Tk (D + Dv)) time and O(B H Tq Tk) memory: it is for training, not for length.
+    Source: ours; the family's probability is that of Definition 3.1 of Liu et al. 2025.
+    """
+    _check(query, key, value, tables, is_causal, key_mask, decay, exponent)
+    q, k, v = _prepare(query, key, value, key_mask)
+    weights = _kernel(_closeness(q, k, tables.family, unit_norm), tables.family, exponent)
+    visible = visible_pairs(q.shape[-2], k.shape[-2], is_causal, key_mask, q.device)
+    if visible is not None:
+        weights = weights * visible
+    if decay is not None:
+        weights = weights * torch.exp(-decay.to(q.dtype)[:, None, None] * _lag(q, k))
+    total = weights.sum(-1, keepdim=True) + floor
+    tiny = torch.finfo(q.dtype).tiny
+    return ((weights @ v) / total.clamp(min=tiny)).to(value.dtype)
+
+
+def straight_through_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    tables: HashTables,
+    *,
+    exponent: float | Tensor,
+    is_causal: bool = False,
+    key_mask: Tensor | None = None,
+    decay: Tensor | None = None,
+    unit_norm: bool = False,
+) -> Tensor:
+    """Average by hard collision counts, with the gradient of their expectation.
+
+    C_ij = c_ij + L (p_ij^exponent - stop_gradient(p_ij^exponent)),  o_i = sum_j C_ij v_j / sum c_ij
+
+    c_ij counts the tables in which i and j share a code, so the value equals that of
+    `anna_attention(..., empty="zero")` up to rounding. A row that collides with nothing gives 0 and
+    has no gradient. The gradient to `value` and `decay` is exact.
+
+    With `decay`, a row's weights are taken relative to its latest colliding key, so nothing
+    underflows. The stand-in gradient of a key later than that one, which does not collide, is
+    weighed as if it were there: exp(decay gap) would otherwise be unbounded.
+
+    Args: as `expected_attention`; exponent may differ from Z (smaller = wider gradients).
+    Returns: (B, H, Tq, Dv).
+    Raises: as `expected_attention`.
+    Cost: O(B H Tq Tk (L + D + Dv)) time, of which L at one byte per pair; O(B H Tq Tk) memory.
+    Source: ours; straight-through estimation as in Bengio et al. 2013 (arXiv:1308.3432).
+    """
+    _check(query, key, value, tables, is_causal, key_mask, decay, exponent)
+    q, k, v = _prepare(query, key, value, key_mask)
+    counts = collision_counts(tables(q), tables(k), num_buckets=tables.num_buckets).to(q.dtype)
+    visible = visible_pairs(q.shape[-2], k.shape[-2], is_causal, key_mask, q.device)
+    if visible is not None:
+        counts = counts.mul_(visible)
+    weights = counts
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad):
+        closeness = _closeness(q, k, tables.family, unit_norm)
+        weights = _with_gradient(closeness, counts, visible, tables, exponent)
+    if decay is not None:
+        weights = weights * _relative_recency(counts, decay.to(q.dtype), _lag(q, k))
+    total = weights.sum(-1, keepdim=True)
+    safe = torch.where(total > 0, total, torch.full_like(total, math.inf))
+    return ((weights @ v) / safe).to(value.dtype)
+
+
+def collision_counts(
+    query_codes: Tensor, key_codes: Tensor, *, num_buckets: int | None = None
+) -> Tensor:
+    """Count, for every query and key, the tables in which their codes agree.
+
+    Args: query_codes (B, H, L, Tq), key_codes (B, H, L, Tk) int64; num_buckets: a bound on codes
+        in [0, num_buckets), which allows narrower comparisons; None = any int64.
+    Returns: (B, H, Tq, Tk) in the narrowest integer dtype that holds L.
+    Cost: O(B H L Tq Tk). Codes are compared as bytes where they fit, 64 to a vector register.
+    """
+    if query_codes.shape[:3] != key_codes.shape[:3]:
+        raise ValueError(
+            "query_codes and key_codes must agree in (B, H, L), got "
+            f"{tuple(query_codes.shape)} and {tuple(key_codes.shape)}"
+        )
+    batch, heads, num_tables, num_queries = query_codes.shape
+    num_keys = key_codes.shape[-1]
+    dtype = _narrow(num_tables, num_buckets)
+    queries, keys = _narrowed(query_codes, key_codes, num_buckets, dtype)
+    queries, keys = queries.flatten(0, 1), keys.flatten(0, 1)
+    counts = torch.zeros(batch * heads, num_queries, num_keys, dtype=dtype, device=keys.device)
+    step = max(1, BLOCK_ELEMENTS // max(1, num_queries * num_keys * dtype.itemsize))
+    # Comparing into an integer buffer takes torch's vectorised path; into a bool one it does not
+    # (four times slower). Cutting blocks at the cache size keeps buffer and sum in it.
+    buffer = torch.empty_like(counts[:step])
+    for start in range(0, batch * heads, step):
+        block = counts[start : start + step]
+        q, k = queries[start : start + step], keys[start : start + step]
+        equal = buffer[: block.shape[0]]
+        for t in range(num_tables):
+            torch.eq(q[:, t, :, None], k[:, t, None, :], out=equal)
+            block.add_(equal)
+    return counts.view(batch, heads, num_queries, num_keys)
+
+
+def visible_pairs(
+    num_queries: int,
+    num_keys: int,
+    is_causal: bool,
+    key_mask: Tensor | None,
+    device: torch.device,
+) -> Tensor | None:
+    """Which keys each query may attend: bool, broadcastable to (B, H, Tq, Tk); None = all."""
+    visible = None
+    if is_causal:
+        visible = torch.ones(num_queries, num_keys, dtype=torch.bool, device=device)
+        visible = visible.tril(num_keys - num_queries)
+    if key_mask is not None:
+        keys = key_mask[:, None, None, :]
+        visible = keys if visible is None else visible & keys
+    return visible
+
+
+def _narrow(num_tables: int, num_buckets: int | None) -> torch.dtype:
+    """Smallest dtype for both the codes and the counts."""
+    if num_buckets is not None and num_buckets <= 256 and num_tables < 256:
+        return torch.uint8
+    if num_buckets is not None and num_buckets <= 1 << 15 and num_tables < 1 << 15:
+        return torch.int16
+    return torch.int32
+
+
+def _narrowed(
+    query_codes: Tensor, key_codes: Tensor, num_buckets: int | None, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    if num_buckets is None or num_buckets > 1 << 31:
+        # Arbitrary int64 codes are numbered first; equality is all that counts.
+        both = torch.cat([query_codes, key_codes], dim=-1)
+        numbers = torch.unique(both, return_inverse=True)[1].to(dtype)
+        query_codes, key_codes = numbers.split([query_codes.shape[-1], key_codes.shape[-1]], dim=-1)
+    return query_codes.to(dtype).contiguous(), key_codes.to(dtype).contiguous()
+
+
+def _prepare(query: Tensor, key: Tensor, value: Tensor, key_mask: Tensor | None):
+    """Lift 16-bit rows to float32 and empty the masked ones, whose content must not matter."""
+    if query.dtype in (torch.float16, torch.bfloat16):
+        query, key, value = query.float(), key.float(), value.float()
+    if key_mask is not None:
+        hidden = ~key_mask[:, None, :, None]
+        key, value = key.masked_fill(hidden, 0.0), value.masked_fill(hidden, 0.0)
+    return query, key, value
+
+
+def _closeness(query: Tensor, key: Tensor, family: Family, unit_norm: bool) -> Tensor:
+    """Cosine of every pair, or for a distance family the distance: (B, H, Tq, Tk)."""
+    if family.measure == "distance":
+        squares = (query**2).sum(-1)[..., :, None] + (key**2).sum(-1)[..., None, :]
+        squares = squares - 2 * query @ key.transpose(-1, -2)
+        # The root's slope at 0 is infinite; a millionth of a distance changes no probability.
+        return (squares.clamp(min=0.0) + 1e-12).sqrt()
+    if not unit_norm:
+        query, key = F.normalize(query, dim=-1, eps=1e-6), F.normalize(key, dim=-1, eps=1e-6)
+    return query @ key.transpose(-1, -2)
+
+
+def _kernel(closeness: Tensor, family: Family, exponent: float | Tensor) -> Tensor:
+    """p^exponent for every pair, differentiable."""
+    if isinstance(family, Hyperplane) and not isinstance(exponent, Tensor):
+        kernel: Any = _HyperplaneKernel.apply(closeness, float(exponent))
+        return kernel
+    if family.measure == "distance":
+        return family.collision_probability(closeness) ** exponent
+    angle = torch.acos((closeness * COSINE_SCALE).clamp(-COSINE_SCALE, COSINE_SCALE))
+    # A probability of 0 has an infinite slope under exponents below 1.
+    return family.collision_probability(angle).clamp(min=1e-12) ** exponent
+
+
+def _with_gradient(
+    closeness: Tensor,
+    counts: Tensor,
+    visible: Tensor | None,
+    tables: HashTables,
+    exponent: float | Tensor,
+) -> Tensor:
+    """The hard counts in value, L p^exponent in gradient."""
+    family, scale = tables.family, float(tables.num_tables)
+    if isinstance(family, Hyperplane) and not isinstance(exponent, Tensor):
+        weights: Any = _HyperplaneCounts.apply(closeness, counts, visible, float(exponent), scale)
+        return weights
+    soft = _kernel(closeness, family, exponent) * scale
+    if visible is not None:
+        soft = soft * visible
+    return counts + (soft - soft.detach())
+
+
+def _lag(query: Tensor, key: Tensor) -> Tensor:
+    """How far key j lies behind query i when aligned at the end; (Tq, Tk), 0 for the future."""
+    num_queries, num_keys = query.shape[-2], key.shape[-2]
+    last = torch.arange(num_queries, device=query.device) + (num_keys - num_queries)
+    lag = last[:, None] - torch.arange(num_keys, device=query.device)
+    return lag.clamp(min=0).to(query.dtype)
+
+
+def _relative_recency(counts: Tensor, decay: Tensor, lag: Tensor) -> Tensor:
+    """exp(-decay (lag - lag of the latest colliding key)), at most 1."""
+    with torch.no_grad():
+        far = torch.full_like(counts, math.inf)
+        latest = torch.where(counts > 0, lag, far).amin(-1, keepdim=True)
+        latest = torch.where(latest.isfinite(), latest, torch.zeros_like(latest))
+    # The factor exp(decay * latest) cancels between sum and total, so it needs no gradient.
+    return torch.exp(-decay[:, None, None] * (lag - latest).clamp(min=0.0))
+
+
+def _hyperplane_slope(cosine: Tensor, log_agree: Tensor, exponent: float, scale: float) -> Tensor:
+    """d/d cosine of scale * p^exponent, p = 1 - acos(0.9995 cosine) / pi."""
+    slope = torch.rsqrt(1.0 - (cosine * COSINE_SCALE).square_())
+    slope *= scale * exponent * COSINE_SCALE / math.pi
+    return slope.mul_(torch.exp_(log_agree * (exponent - 1.0)))
+
+
+def _log_agree(cosine: Tensor) -> Tensor:
+    angle = torch.acos_(cosine * COSINE_SCALE)
+    return torch.log1p_(angle.mul_(-1.0 / math.pi))
+
+
+class _HyperplaneKernel(torch.autograd.Function):
+    """p^exponent with its slope in closed form: a third of the passes autograd would make."""
+
+    @staticmethod
+    def forward(ctx: Any, cosine: Tensor, exponent: float) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        # Rounding may push a unit vector's cosine past 1; with the scale it stays below.
+        log_agree = _log_agree(cosine)
+        ctx.save_for_backward(cosine, log_agree)
+        ctx.exponent = exponent
+        return torch.exp(log_agree * exponent)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        cosine, log_agree = ctx.saved_tensors
+        return _hyperplane_slope(cosine, log_agree, ctx.exponent, 1.0).mul_(grad), None
+
+
+class _HyperplaneCounts(torch.autograd.Function):
+    """Hard counts forward, the slope of L p^exponent backward; p is not needed before that."""
+
+    @staticmethod
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any,
+        cosine: Tensor,
+        counts: Tensor,
+        visible: Tensor | None,
+        exponent: float,
+        scale: float,
+    ) -> Tensor:
+        ctx.save_for_backward(cosine, visible)
+        ctx.exponent, ctx.scale = exponent, scale
+        return counts.view_as(counts)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        cosine, visible = ctx.saved_tensors
+        slope = _hyperplane_slope(cosine, _log_agree(cosine), ctx.exponent, ctx.scale)
+        slope.mul_(grad)
+        if visible is not None:
+            slope.mul_(visible)
+        return slope, None, None, None, None
+
+
+def _check(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    tables: HashTables,
+    is_causal: bool,
+    key_mask: Tensor | None,
+    decay: Tensor | None,
+    exponent: float | Tensor,
+) -> None:
+    shapes = f"{tuple(query.shape)}, {tuple(key.shape)}, {tuple(value.shape)}"
+    if query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
+        raise ValueError(f"query, key and value must be (B, H, T, D), got {shapes}")
+    if not query.dtype == key.dtype == value.dtype:
+        raise TypeError(
+            "query, key and value must share a dtype, got "
+            f"{query.dtype}, {key.dtype}, {value.dtype}"
+        )
+    if (
+        query.shape[:2] != key.shape[:2]
+        or key.shape[:3] != value.shape[:3]
+        or query.shape[3] != key.shape[3]
+    ):
+        raise ValueError(
+            "query (B, H, Tq, D), key (B, H, Tk, D) and value (B, H, Tk, Dv) must agree, "
+            f"got {shapes}; repeat grouped key heads before a surrogate"
+        )
+    if tables.family.measure == "equality":
+        raise ValueError(
+            f"{tables.family} has no gradient; accepted: hyperplane, cross_polytope, euclidean"
+        )
+    if (tables.num_heads, tables.family.dim) != (query.shape[1], query.shape[3]):
+        raise ValueError(
+            f"tables are for {tables.num_heads} heads of width {tables.family.dim}, "
+            f"got query {tuple(query.shape)}"
+        )
+    if key_mask is not None:
+        if key_mask.dtype != torch.bool:
+            raise TypeError(f"key_mask must be bool (True = may be attended), got {key_mask.dtype}")
+        if key_mask.shape != (key.shape[0], key.shape[2]):
+            raise ValueError(
+                f"key_mask must be (B, Tk) = {(key.shape[0], key.shape[2])}, "
+                f"got {tuple(key_mask.shape)}"
+            )
+    if decay is not None:
+        if not is_causal:
+            raise ValueError("decay weighs by recency and needs is_causal=True, got False")
+        if decay.shape != (query.shape[1],):
+            raise ValueError(f"decay must be (H,) = ({query.shape[1]},), got {tuple(decay.shape)}")
+    if not isinstance(exponent, Tensor) and not 0.0 < exponent < math.inf:
+        raise ValueError(f"exponent must be positive and finite, got {exponent!r}")

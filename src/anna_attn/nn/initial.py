@@ -1,0 +1,32 @@
+"""Initial weights from explicit generators: the global random state is not touched."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+
+def seeded(seed: int) -> torch.Generator:
+    """A CPU generator of its own."""
+    return torch.Generator().manual_seed(seed)
+
+
+@torch.no_grad()
+def linear(inputs: int, outputs: int, bias: bool, generator: torch.Generator) -> nn.Linear:
+    """Linear layer with weights and bias uniform in +-1/sqrt(inputs), torch's own scale."""
+    layer = nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias)
+    bound = 1.0 / math.sqrt(inputs)
+    layer.weight.uniform_(-bound, bound, generator=generator)
+    if bias:
+        layer.bias.uniform_(-bound, bound, generator=generator)
+    return layer
+
+
+@torch.no_grad()
+def embedding(rows: int, width: int, generator: torch.Generator) -> nn.Embedding:
+    """Embedding with standard normal rows."""
+    layer = nn.utils.skip_init(nn.Embedding, rows, width)
+    layer.weight.normal_(generator=generator)
+    return layer
