@@ -35,6 +35,7 @@ def expected_attention(
     floor: float | Tensor = 0.3,
     is_causal: bool = False,
     key_mask: Tensor | None = None,
+    enable_gqa: bool = False,
     decay: Tensor | None = None,
     unit_norm: bool = False,
 ) -> Tensor:
@@ -48,12 +49,16 @@ def expected_attention(
     which keeps rows without a near key close to 0 as the hard operator does.
 
     Args:
-        query: (B, H, Tq, D). key: (B, H, Tk, D). value: (B, H, Tk, Dv). Any float dtype; 16-bit
-            ones are computed in float32 and returned in their own.
+        query: (B, H, Tq, D), of any float dtype; 16-bit ones are computed in float32.
+        key: (B, H, Tk, D).
+        value: (B, H, Tk, Dv).
+        tables: hash tables of the heads of `key`.
         exponent: above 0; a tensor must broadcast against (B, H, Tq, Tk).
         floor: at least 0; a row with nothing to see gives 0 also at floor = 0.
         is_causal: query i sees key j iff j <= i + Tk - Tq.
         key_mask: (B, Tk) bool, True = may be attended.
+        enable_gqa: allow query to have a multiple of the heads of key and value, which are then
+            repeated here, as are their hash functions.
         decay: (H,) non-negative, causal only: the recency weights of `anna_attention`.
         unit_norm: the rows of query and key have unit norm already (saves normalising them).
     Returns: (B, H, Tq, Dv), differentiable in everything but key_mask.
@@ -62,7 +67,8 @@ def expected_attention(
     Cost: O(B H Tq Tk (D + Dv)) time and O(B H Tq Tk) memory: it is for training, not for length.
     Source: ours; the family's probability is that of Definition 3.1 of Liu et al. 2025.
     """
-    _check(query, key, value, tables, is_causal, key_mask, decay, exponent)
+    _check(query, key, value, tables, enable_gqa, exponent)
+    _check_options(query, key, is_causal, key_mask, decay)
     q, k, v = _prepare(query, key, value, key_mask)
     weights = _kernel(_closeness(q, k, tables.family, unit_norm), tables.family, exponent)
     visible = visible_pairs(q.shape[-2], k.shape[-2], is_causal, key_mask, q.device)
@@ -84,6 +90,7 @@ def straight_through_attention(
     exponent: float | Tensor,
     is_causal: bool = False,
     key_mask: Tensor | None = None,
+    enable_gqa: bool = False,
     decay: Tensor | None = None,
     unit_norm: bool = False,
 ) -> Tensor:
@@ -99,15 +106,18 @@ def straight_through_attention(
     underflows. The stand-in gradient of a key later than that one, which does not collide, is
     weighed as if it were there: exp(decay gap) would otherwise be unbounded.
 
-    Args: as `expected_attention`; exponent may differ from Z (smaller = wider gradients).
+    The arguments are those of `expected_attention`; exponent may differ from Z, and a smaller one
+    gives wider gradients.
+
     Returns: (B, H, Tq, Dv).
-    Raises: as `expected_attention`.
     Cost: O(B H Tq Tk (L + D + Dv)) time, of which L at one byte per pair; O(B H Tq Tk) memory.
     Source: ours; straight-through estimation as in Bengio et al. 2013 (arXiv:1308.3432).
     """
-    _check(query, key, value, tables, is_causal, key_mask, decay, exponent)
+    _check(query, key, value, tables, enable_gqa, exponent)
+    _check_options(query, key, is_causal, key_mask, decay)
     q, k, v = _prepare(query, key, value, key_mask)
-    counts = collision_counts(tables(q), tables(k), num_buckets=tables.num_buckets).to(q.dtype)
+    codes = _grouped_codes(q, tables), _grouped_codes(k, tables)
+    counts = collision_counts(*codes, num_buckets=tables.num_buckets).to(q.dtype)
     visible = visible_pairs(q.shape[-2], k.shape[-2], is_causal, key_mask, q.device)
     if visible is not None:
         counts = counts.mul_(visible)
@@ -127,8 +137,10 @@ def collision_counts(
 ) -> Tensor:
     """Count, for every query and key, the tables in which their codes agree.
 
-    Args: query_codes (B, H, L, Tq), key_codes (B, H, L, Tk) int64; num_buckets: a bound on codes
-        in [0, num_buckets), which allows narrower comparisons; None = any int64.
+    Args:
+        query_codes: (B, H, L, Tq) int64.
+        key_codes: (B, H, L, Tk) int64.
+        num_buckets: codes lie in [0, num_buckets), which allows narrower comparisons; None = any.
     Returns: (B, H, Tq, Tk) in the narrowest integer dtype that holds L.
     Cost: O(B H L Tq Tk). Codes are compared as bytes where they fit, 64 to a vector register.
     """
@@ -202,7 +214,20 @@ def _prepare(query: Tensor, key: Tensor, value: Tensor, key_mask: Tensor | None)
     if key_mask is not None:
         hidden = ~key_mask[:, None, :, None]
         key, value = key.masked_fill(hidden, 0.0), value.masked_fill(hidden, 0.0)
+    if query.shape[1] != key.shape[1]:
+        groups = query.shape[1] // key.shape[1]
+        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
     return query, key, value
+
+
+def _grouped_codes(x: Tensor, tables: HashTables) -> Tensor:
+    """Hash rows of Hq heads, neighbours of which share the functions of one head of `tables`."""
+    groups = x.shape[1] // tables.num_heads
+    if groups == 1:
+        return tables(x)
+    length = x.shape[2]
+    joined = x.unflatten(1, (tables.num_heads, groups)).flatten(2, 3)
+    return tables(joined).unflatten(3, (groups, length)).movedim(3, 2).flatten(1, 2)
 
 
 def _closeness(query: Tensor, key: Tensor, family: Family, unit_norm: bool) -> Tensor:
@@ -327,9 +352,7 @@ def _check(
     key: Tensor,
     value: Tensor,
     tables: HashTables,
-    is_causal: bool,
-    key_mask: Tensor | None,
-    decay: Tensor | None,
+    enable_gqa: bool,
     exponent: float | Tensor,
 ) -> None:
     shapes = f"{tuple(query.shape)}, {tuple(key.shape)}, {tuple(value.shape)}"
@@ -340,24 +363,37 @@ def _check(
             "query, key and value must share a dtype, got "
             f"{query.dtype}, {key.dtype}, {value.dtype}"
         )
+    heads, kv_heads = query.shape[1], key.shape[1]
+    if heads != kv_heads and not (enable_gqa and kv_heads and heads % kv_heads == 0):
+        raise ValueError(
+            f"query has {heads} heads and key has {kv_heads}, enable_gqa={enable_gqa}; accepted: "
+            "equal heads, or with enable_gqa=True a multiple of the heads of key"
+        )
     if (
-        query.shape[:2] != key.shape[:2]
+        query.shape[0] != key.shape[0]
         or key.shape[:3] != value.shape[:3]
         or query.shape[3] != key.shape[3]
     ):
         raise ValueError(
             "query (B, H, Tq, D), key (B, H, Tk, D) and value (B, H, Tk, Dv) must agree, "
-            f"got {shapes}; repeat grouped key heads before a surrogate"
+            f"got {shapes}"
         )
     if tables.family.measure == "equality":
         raise ValueError(
             f"{tables.family} has no gradient; accepted: hyperplane, cross_polytope, euclidean"
         )
-    if (tables.num_heads, tables.family.dim) != (query.shape[1], query.shape[3]):
+    if (tables.num_heads, tables.family.dim) != (kv_heads, key.shape[3]):
         raise ValueError(
             f"tables are for {tables.num_heads} heads of width {tables.family.dim}, "
-            f"got query {tuple(query.shape)}"
+            f"got key {tuple(key.shape)}"
         )
+    if not isinstance(exponent, Tensor) and not 0.0 < exponent < math.inf:
+        raise ValueError(f"exponent must be positive and finite, got {exponent!r}")
+
+
+def _check_options(
+    query: Tensor, key: Tensor, is_causal: bool, key_mask: Tensor | None, decay: Tensor | None
+) -> None:
     if key_mask is not None:
         if key_mask.dtype != torch.bool:
             raise TypeError(f"key_mask must be bool (True = may be attended), got {key_mask.dtype}")
@@ -366,10 +402,9 @@ def _check(
                 f"key_mask must be (B, Tk) = {(key.shape[0], key.shape[2])}, "
                 f"got {tuple(key_mask.shape)}"
             )
-    if decay is not None:
-        if not is_causal:
-            raise ValueError("decay weighs by recency and needs is_causal=True, got False")
-        if decay.shape != (query.shape[1],):
-            raise ValueError(f"decay must be (H,) = ({query.shape[1]},), got {tuple(decay.shape)}")
-    if not isinstance(exponent, Tensor) and not 0.0 < exponent < math.inf:
-        raise ValueError(f"exponent must be positive and finite, got {exponent!r}")
+    if decay is None:
+        return
+    if not is_causal:
+        raise ValueError("decay weighs by recency and needs is_causal=True, got False")
+    if decay.shape != (query.shape[1],):
+        raise ValueError(f"decay must be (H,) = ({query.shape[1]},), got {tuple(decay.shape)}")

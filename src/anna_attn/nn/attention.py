@@ -50,7 +50,7 @@ class AnnaAttention(nn.Module):
         width: of the input and output rows.
         seed: of the initial weights. tables_seed: of the hash tables; None = derived from `seed`.
         attend: the hard operator; a distributed one of the same form may be given.
-    Attributes: tables: the layer's `HashTables`, one set of functions per query head.
+    Attributes: tables: the layer's `HashTables`, one set of functions per key head.
     Cost: hard: O(B H T (L Z D + L Dv)); the stand-ins: O(B H T^2 (D + Dv)).
     Source: Liu et al. 2025 (arXiv:2509.09001), Definition 2.1 with section 3.2's tables. Rotary
         values, learned decay and head_norm are additions, off by default.
@@ -83,7 +83,7 @@ class AnnaAttention(nn.Module):
             config.hash_family(),
             config.num_tables,
             config.hashes_per_table,
-            num_heads=heads,
+            num_heads=kv_heads,
             seed=table_seed(seed, 0) if tables_seed is None else tables_seed,
         )
 
@@ -163,13 +163,17 @@ class AnnaAttention(nn.Module):
                 enable_gqa=groups > 1,
                 decay=decay,
             )
-        if groups > 1:
-            key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
         if isinstance(mechanism, Softmax):
             if decay is not None:
                 raise ValueError("the softmax mechanism has no decay; accepted: decay=None")
             return softmax_attention(
-                query, key, value, beta=mechanism.beta, is_causal=is_causal, key_mask=key_mask
+                query,
+                key,
+                value,
+                beta=mechanism.beta,
+                is_causal=is_causal,
+                key_mask=key_mask,
+                enable_gqa=groups > 1,
             )
         if isinstance(mechanism, Expected):
             return expected_attention(
@@ -181,6 +185,7 @@ class AnnaAttention(nn.Module):
                 floor=mechanism.floor,
                 is_causal=is_causal,
                 key_mask=key_mask,
+                enable_gqa=groups > 1,
                 decay=decay,
                 unit_norm=True,
             )
@@ -193,6 +198,7 @@ class AnnaAttention(nn.Module):
                 exponent=mechanism.exponent,
                 is_causal=is_causal,
                 key_mask=key_mask,
+                enable_gqa=groups > 1,
                 decay=decay,
                 unit_norm=True,
             )

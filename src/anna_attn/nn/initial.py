@@ -1,4 +1,7 @@
-"""Initial weights from explicit generators: the global random state is not touched."""
+"""Initial weights from explicit generators: the global random state is not touched.
+
+Modules are made on the meta device first, where torch's own initialisation draws nothing.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ def seeded(seed: int) -> torch.Generator:
 @torch.no_grad()
 def linear(inputs: int, outputs: int, bias: bool, generator: torch.Generator) -> nn.Linear:
     """Linear layer with weights and bias uniform in +-1/sqrt(inputs), torch's own scale."""
-    layer = nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias)
+    layer = nn.Linear(inputs, outputs, bias=bias, device="meta").to_empty(device="cpu")
     bound = 1.0 / math.sqrt(inputs)
     layer.weight.uniform_(-bound, bound, generator=generator)
     if bias:
@@ -27,6 +30,6 @@ def linear(inputs: int, outputs: int, bias: bool, generator: torch.Generator) ->
 @torch.no_grad()
 def embedding(rows: int, width: int, generator: torch.Generator) -> nn.Embedding:
     """Embedding with standard normal rows."""
-    layer = nn.utils.skip_init(nn.Embedding, rows, width)
+    layer = nn.Embedding(rows, width, device="meta").to_empty(device="cpu")
     layer.weight.normal_(generator=generator)
     return layer
