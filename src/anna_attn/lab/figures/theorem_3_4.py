@@ -9,10 +9,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from anna_attn.attention.definition import check_definition_3_3
+from anna_attn.attention.reference import attention_weights
 from anna_attn.lab.figures import style
 from anna_attn.lsh import (
     Euclidean,
     Family,
+    HashTables,
     Hyperplane,
     TheoremParameters,
     family_to_dict,
@@ -74,9 +77,10 @@ def planted(case: Case, n: int, seed: int) -> tuple[Tensor, Tensor]:
     # Random points of norm far * 2 are about 2 sqrt 2 far apart, beyond the reach of the check.
     query = torch.nn.functional.normalize(draw[0], dim=-1) * (1.0 if on_sphere else 2 * far)
     near_count = (n + 1) // 2
-    # A relative 1e-6 keeps each pair on its side of the boundary under rounding.
+    # Margins keep each pair on its side of the boundary under rounding, and beyond the checker's
+    # relative tolerance of 1e-6 on c r.
     distance = torch.full((n, 1), case.radius * (1 - 1e-6), dtype=torch.float64)
-    distance[near_count:] = far * (1 + 1e-6)
+    distance[near_count:] = far * (1 + 1e-3)
     base = torch.cat([query[:near_count], query[: n - near_count]])
     if not on_sphere:
         return query, base + distance * torch.nn.functional.normalize(draw[1], dim=-1)
@@ -162,7 +166,12 @@ def _point(case: Case, n: int, num_seeds: int, seed: int) -> dict:
 def _holds(
     case: Case, parameters: TheoremParameters, query: Tensor, key: Tensor, seed: int
 ) -> bool:
-    raise NotImplementedError
+    tables = HashTables(case.family, parameters.num_tables, parameters.hashes_per_table, seed=seed)
+    weights = attention_weights(tables(query[None, None]), tables(key[None, None]))[0, 0]
+    report = check_definition_3_3(
+        weights, query, key, case.radius, case.approx_factor, parameters.num_tables
+    )
+    return report.holds
 
 
 def plot(results: dict, path: Path | str) -> Path:
