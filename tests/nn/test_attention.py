@@ -194,3 +194,26 @@ def test_errors_quote_what_came():
 def test_empty_sequence():
     for mechanism in MECHANISMS:
         assert layer()(rows(length=0), mechanism=mechanism).shape == (3, 0, 8)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
+def test_autocast_stays_close_to_full_precision(mechanism):
+    attention = layer(rotary=Rotary(((1.0, 0.3),)), value_rotary=ValueRotary(((0.5,),)))
+    attention.tables.redraw(1)
+    x = rows()
+    with torch.autocast("cpu", torch.bfloat16):
+        low = attention(x, is_causal=True, mechanism=mechanism)
+    low.float().square().sum().backward()
+    assert attention.value.weight.grad is not None
+    assert attention.value.weight.grad.isfinite().all()
+    high = attention(x, is_causal=True, mechanism=mechanism)
+    # Rounding moves a few rows across a hyperplane, so single outputs may differ.
+    assert (low.float() - high).abs().median() < 0.02
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
+def test_a_layer_cast_to_bfloat16_runs(mechanism):
+    attention = layer(rotary=Rotary(((1.0, 0.3),))).to(torch.bfloat16)
+    out = attention(rows().to(torch.bfloat16), mechanism=mechanism)
+    assert out.dtype == torch.bfloat16
+    assert out.isfinite().all()

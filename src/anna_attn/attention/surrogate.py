@@ -58,7 +58,7 @@ def expected_attention(
         is_causal: query i sees key j iff j <= i + Tk - Tq.
         key_mask: (B, Tk) bool, True = may be attended.
         enable_gqa: allow query to have a multiple of the heads of key and value, which are then
-            repeated here, as are their hash functions.
+            repeated, as are their hash functions.
         decay: (H,) non-negative, causal only: the recency weights of `anna_attention`.
         unit_norm: the rows of query and key have unit norm already (saves normalising them).
     Returns: (B, H, Tq, Dv), differentiable in everything but key_mask.
@@ -69,16 +69,18 @@ def expected_attention(
     """
     _check(query, key, value, tables, enable_gqa, exponent)
     _check_options(query, key, is_causal, key_mask, decay)
-    q, k, v = _prepare(query, key, value, key_mask)
-    weights = _kernel(_closeness(q, k, tables.family, unit_norm), tables.family, exponent)
-    visible = visible_pairs(q.shape[-2], k.shape[-2], is_causal, key_mask, q.device)
-    if visible is not None:
-        weights = weights * visible
-    if decay is not None:
-        weights = weights * torch.exp(-decay.to(q.dtype)[:, None, None] * _lag(q, k))
-    total = weights.sum(-1, keepdim=True) + floor
-    tiny = torch.finfo(q.dtype).tiny
-    return ((weights @ v) / total.clamp(min=tiny)).to(value.dtype)
+    with torch.autocast(value.device.type, enabled=False):
+        q, k, v = _prepare(query, key, value, key_mask)
+        unit_norm = unit_norm and q.dtype == query.dtype  # 16-bit rows have rounded norms
+        weights = _kernel(_closeness(q, k, tables.family, unit_norm), tables.family, exponent)
+        visible = visible_pairs(q.shape[-2], k.shape[-2], is_causal, key_mask, q.device)
+        if visible is not None:
+            weights = weights * visible
+        if decay is not None:
+            weights = weights * torch.exp(-decay.to(q.dtype)[:, None, None] * _lag(q, k))
+        total = weights.sum(-1, keepdim=True) + floor
+        tiny = torch.finfo(q.dtype).tiny
+        return ((weights @ v) / total.clamp(min=tiny)).to(value.dtype)
 
 
 def straight_through_attention(
@@ -115,21 +117,23 @@ def straight_through_attention(
     """
     _check(query, key, value, tables, enable_gqa, exponent)
     _check_options(query, key, is_causal, key_mask, decay)
-    q, k, v = _prepare(query, key, value, key_mask)
-    codes = _grouped_codes(q, tables), _grouped_codes(k, tables)
-    counts = collision_counts(*codes, num_buckets=tables.num_buckets).to(q.dtype)
-    visible = visible_pairs(q.shape[-2], k.shape[-2], is_causal, key_mask, q.device)
-    if visible is not None:
-        counts = counts.mul_(visible)
-    weights = counts
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad):
-        closeness = _closeness(q, k, tables.family, unit_norm)
-        weights = _with_gradient(closeness, counts, visible, tables, exponent)
-    if decay is not None:
-        weights = weights * _relative_recency(counts, decay.to(q.dtype), _lag(q, k))
-    total = weights.sum(-1, keepdim=True)
-    safe = torch.where(total > 0, total, torch.full_like(total, math.inf))
-    return ((weights @ v) / safe).to(value.dtype)
+    with torch.autocast(value.device.type, enabled=False):
+        q, k, v = _prepare(query, key, value, key_mask)
+        unit_norm = unit_norm and q.dtype == query.dtype  # 16-bit rows have rounded norms
+        codes = _grouped_codes(q, tables), _grouped_codes(k, tables)
+        counts = collision_counts(*codes, num_buckets=tables.num_buckets).to(q.dtype)
+        visible = visible_pairs(q.shape[-2], k.shape[-2], is_causal, key_mask, q.device)
+        if visible is not None:
+            counts = counts.mul_(visible)
+        weights = counts
+        if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad):
+            closeness = _closeness(q, k, tables.family, unit_norm)
+            weights = _with_gradient(closeness, counts, visible, tables, exponent)
+        if decay is not None:
+            weights = weights * _relative_recency(counts, decay.to(q.dtype), _lag(q, k))
+        total = weights.sum(-1, keepdim=True)
+        safe = torch.where(total > 0, total, torch.full_like(total, math.inf))
+        return ((weights @ v) / safe).to(value.dtype)
 
 
 def collision_counts(
@@ -292,14 +296,18 @@ def _relative_recency(counts: Tensor, decay: Tensor, lag: Tensor) -> Tensor:
 
 def _hyperplane_slope(cosine: Tensor, log_agree: Tensor, exponent: float, scale: float) -> Tensor:
     """d/d cosine of scale * p^exponent, p = 1 - acos(0.9995 cosine) / pi."""
-    slope = torch.rsqrt(1.0 - (cosine * COSINE_SCALE).square_())
+    slope = torch.rsqrt(1.0 - _inside(cosine).square_())
     slope *= scale * exponent * COSINE_SCALE / math.pi
     return slope.mul_(torch.exp_(log_agree * (exponent - 1.0)))
 
 
 def _log_agree(cosine: Tensor) -> Tensor:
-    angle = torch.acos_(cosine * COSINE_SCALE)
-    return torch.log1p_(angle.mul_(-1.0 / math.pi))
+    return torch.log1p_(torch.acos_(_inside(cosine)).mul_(-1.0 / math.pi))
+
+
+def _inside(cosine: Tensor) -> Tensor:
+    """Scale off the ends of [-1, 1]; rounded unit rows may have a cosine beyond them."""
+    return (cosine * COSINE_SCALE).clamp_(-COSINE_SCALE, COSINE_SCALE)
 
 
 class _HyperplaneKernel(torch.autograd.Function):
@@ -307,7 +315,6 @@ class _HyperplaneKernel(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, cosine: Tensor, exponent: float) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        # Rounding may push a unit vector's cosine past 1; with the scale it stays below.
         log_agree = _log_agree(cosine)
         ctx.save_for_backward(cosine, log_agree)
         ctx.exponent = exponent

@@ -129,7 +129,7 @@ class AnnaAttention(nn.Module):
         if self.rotary is not None:
             angles = self.rotary.angles(x.shape[1])
             query, key = self.rotary(query, angles), self.rotary(key, angles)
-        return F.normalize(query, dim=-1, eps=1e-6), F.normalize(key, dim=-1, eps=1e-6)
+        return _unit(query), _unit(key)
 
     @property
     def decay(self) -> Tensor | None:
@@ -205,6 +205,11 @@ class AnnaAttention(nn.Module):
         raise TypeError(
             f"mechanism must be Softmax, Expected, StraightThrough, Hard or None, got {mechanism!r}"
         )
+
+
+def _unit(rows: Tensor) -> Tensor:
+    # Under autocast the norm is float32 and would lift the rows away from the values' dtype.
+    return F.normalize(rows, dim=-1, eps=1e-6).to(rows.dtype)
 
 
 def _rotation(rotary: Rotary | ValueRotary | None, config: AttentionConfig) -> Rotation | None:

@@ -31,8 +31,8 @@ def _check_choice(name: str, value: object, accepted: tuple[str, ...]) -> None:
 
 
 def _check_number(name: str, value: object, low: float = -math.inf) -> None:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or value < low:
+    number = math.nan if isinstance(value, bool) or not isinstance(value, (int, float)) else value
+    if not (math.isfinite(number) and number >= low):
         bound = "" if low == -math.inf else f" >= {low:g}"
         raise ValueError(f"{name} must be a finite number{bound}, got {value!r}")
 
