@@ -1,0 +1,145 @@
+"""The averages over shared buckets, in plain torch, on bucket ids, with exact gradients."""
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from .buckets import Collisions, Order
+from .causal import causal_sums
+from .decay import decayed_average
+from .dense import dense_sums
+from .full import full_sums
+
+
+def average(
+    value: Float[Tensor, "H Tk Dv"],
+    collisions: Collisions,
+    decay: Float[Tensor, "H"] | None,
+    fallback: Float[Tensor, "H #Tq Dv"] | None,
+) -> Float[Tensor, "H Tq Dv"]:
+    """Average the values in each query's buckets; differentiable in value and decay.
+
+    Args:
+        value: in the type to sum in; masked rows 0.
+        decay: of each head, causal only.
+        fallback: what a query that hits nothing gets; None = 0.
+    """
+    value, poison = _split_poison(value)
+    exponent = _headroom(value, collisions.num_tables)
+    scaled = value if exponent == 0 else value * 2.0**-exponent
+    if decay is None:
+        sums, totals = collision_sums(scaled, collisions)
+        result = sums / totals.clamp(min=1.0)[..., None]
+    else:
+        result, totals = decayed_average(scaled, collisions, decay)
+    if exponent:
+        # Rounding may carry an average of the largest number over it.
+        largest = float(scaled.detach().abs().max())
+        result = result.clamp(-largest, largest) * 2.0**exponent
+    if poison is not None:
+        result = _add_poison(result, poison, collisions)
+    if fallback is not None:
+        result = torch.where(totals[..., None] > 0, result, fallback)
+    return result
+
+
+def collision_sums(
+    value: Float[Tensor, "H Tk Dv"], collisions: Collisions
+) -> tuple[Float[Tensor, "H Tq Dv"], Float[Tensor, "H Tq"]]:
+    """Sums of the values in each query's buckets (differentiable) and their number (not)."""
+    result = _CollisionSums.apply(value, collisions)
+    assert isinstance(result, tuple)
+    return result
+
+
+class _CollisionSums(torch.autograd.Function):
+    """Linear in value, so its derivative is its transpose: the same operator, roles exchanged."""
+
+    @staticmethod
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, value: Tensor, collisions: Collisions
+    ) -> tuple[Tensor, Tensor]:
+        ctx.collisions = collisions
+        with torch.autocast(value.device.type, enabled=False):
+            sums, totals = _sums(value, collisions)
+        ctx.mark_non_differentiable(totals)
+        return sums, totals
+
+    @staticmethod
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, grad: Tensor, _totals: Tensor
+    ) -> tuple[Tensor, None]:
+        back = ctx.collisions.transposed()
+        sums, _ = collision_sums(back.in_time(grad), back)
+        return back.in_time(sums), None
+
+
+def visible_mean(
+    value: Float[Tensor, "H Tk Dv"],
+    live: Bool[Tensor, "H Tk"] | None,
+    order: Order | None,
+    num_queries: int,
+) -> Float[Tensor, "H #Tq Dv"]:
+    """Mean of the values each query may see, 0 where it may see none; masked values are 0."""
+    heads, num_keys, width = value.shape
+    if num_keys == 0:
+        return value.new_zeros(heads, num_queries, width)
+    exponent = _headroom(value, 1)
+    scaled = value if exponent == 0 else value * 2.0**-exponent
+    seen = value.new_ones(heads, num_keys) if live is None else live.to(value.dtype)
+    if order is None:
+        mean = scaled.sum(1, keepdim=True) / seen.sum(1).clamp(min=1.0)[:, None, None]
+    else:
+        means = scaled.cumsum(1) / seen.cumsum(1).clamp(min=1.0)[..., None]
+        position = torch.arange(num_queries, device=value.device) // order.query_group + order.shift
+        mean = means[:, position.clamp(0, num_keys - 1)]
+        mean = mean.masked_fill((position < 0)[:, None], 0.0)
+    return mean if exponent == 0 else mean * 2.0**exponent
+
+
+def _sums(value: Tensor, collisions: Collisions) -> tuple[Tensor, Tensor]:
+    if collisions.method == "dense":
+        return dense_sums(value, collisions)
+    if collisions.order is None:
+        return full_sums(value, collisions)
+    return causal_sums(value, collisions)
+
+
+def _headroom(value: Tensor, num_tables: int) -> int:
+    """Power of two to divide by so that no bucket sum overflows; 0 unless needed.
+
+    Dividing by a power of two is exact but for numbers near the smallest.
+    """
+    if value.numel() == 0:
+        return 0
+    low, high = value.detach().aminmax()
+    largest = max(-float(low), float(high))
+    terms = value.shape[1] * num_tables
+    if largest <= torch.finfo(value.dtype).max / (2 * terms):
+        return 0
+    return math.ceil(math.log2(2 * terms))
+
+
+def _split_poison(value: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Values without their infinities and NaN, and these; 0 times infinity is NaN in a product,
+    and would reach queries that do not collide with it."""
+    if bool(torch.isfinite(value.detach().sum())):
+        return value, None
+    finite = torch.isfinite(value.detach())
+    if bool(finite.all()):
+        return value, None
+    return value.masked_fill(~finite, 0.0), value.detach().masked_fill(finite, 0.0)
+
+
+def _add_poison(result: Tensor, poison: Tensor, collisions: Collisions) -> Tensor:
+    """Give the queries that collide with an infinity or NaN what their sum would be."""
+    infinity = float("inf")
+    signs = [poison == infinity, poison == -infinity, poison.isnan()]
+    hits = [_sums(sign.to(result.dtype), collisions)[0] > 0 for sign in signs]
+    total = torch.zeros_like(result)
+    for hit, number in zip(hits, (infinity, -infinity, float("nan")), strict=True):
+        total = torch.where(hit, total + number, total)
+    return torch.where(hits[0] | hits[1] | hits[2], total, result)
