@@ -64,9 +64,9 @@ def test_exact_rows_equal_softmax_attention(is_causal, monkeypatch):
 
 
 def test_many_tables_approach_the_expected_kernel():
-    inputs = clustered_inputs(200, 1, 16)
-    tables = HashTables(Hyperplane(16, rotation="gaussian"), 2000, 3)
-    positions = torch.arange(0, 200, 10)
+    inputs = clustered_inputs(120, 1, 16)
+    tables = HashTables(Hyperplane(16, rotation="gaussian"), 1000, 3)
+    positions = torch.arange(0, 120, 10)
     expected = exact_rows(
         inputs,
         positions,

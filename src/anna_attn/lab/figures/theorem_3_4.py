@@ -9,8 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from anna_attn.attention.definition import check_definition_3_3
-from anna_attn.attention.reference import attention_weights
+from anna_attn.attention import attention_weights, check_definition_3_3
 from anna_attn.lab.figures import style
 from anna_attn.lsh import (
     Euclidean,
