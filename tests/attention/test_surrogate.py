@@ -172,6 +172,10 @@ def test_straight_through_decay_is_exact_where_keys_collide():
     weights = hard * torch.exp(-decay[:, None, None] * lag)
     expected = weights @ v / weights.sum(-1, keepdim=True).clamp(min=1e-30)
     torch.testing.assert_close(out, expected)
+    with torch.no_grad():
+        torch.testing.assert_close(
+            out, anna_attention(q, k, v, tables, is_causal=True, decay=decay)
+        )
     ours = torch.autograd.grad(out.square().sum(), (v, decay))
     theirs = torch.autograd.grad(expected.square().sum(), (v, decay))
     torch.testing.assert_close(ours, theirs)
@@ -286,3 +290,17 @@ def test_errors_quote_what_came_and_what_is_accepted():
         straight_through_attention(q, k, v, tables, exponent=0.0)
     with pytest.raises(ValueError, match=r"agree in \(B, H, L\)"):
         collision_counts(tables(q)[:1], tables(k))
+
+
+@pytest.mark.parametrize("stand_in", [expected_attention, straight_through_attention])
+def test_grouped_heads_share_keys_values_and_hash_functions(stand_in):
+    q, k, v = unit_inputs(heads=4)
+    k, v = k[:, :2], v[:, :2]
+    tables = HashTables(Hyperplane(5), 4, 2, num_heads=2, seed=3)
+    out = stand_in(q, k, v, tables, exponent=2.0, is_causal=True, enable_gqa=True)
+    for head in range(4):
+        pair = torch.stack([q[:, head]] * 2, dim=1)
+        alone = stand_in(pair, k, v, tables, exponent=2.0, is_causal=True)
+        torch.testing.assert_close(out[:, head], alone[:, head // 2])
+    with pytest.raises(ValueError, match="4 heads and key has 2, enable_gqa=False"):
+        stand_in(q, k, v, tables, exponent=2.0)
