@@ -29,7 +29,8 @@ def exact_match_attention(
     rows are numbered so that two numbers agree exactly if the rows do.
 
     Args:
-        query: (B, Hq, Tq, D), floats or integers. 0.0 equals -0.0; NaN equals a NaN of the same bits.
+        query: (B, Hq, Tq, D), floats or integers. 0.0 equals -0.0, and NaN a NaN of the same
+            bits.
         key: (B, Hkv, Tk, D), of the dtype of `query`.
         value: (B, Hkv, Tk, Dv), any float dtype.
         is_causal: query i sees key j only if j <= i + Tk - Tq.

@@ -14,6 +14,9 @@ from .rotations import GAUSSIAN_SCALE
 PACKED_BITS = 24
 """Up to this many bits a code is packed by a float32 matrix product, which is then exact."""
 
+GRID_BITS = 30
+"""Bits of a row's largest entry that take part in a scale-invariant hash."""
+
 CELL_LIMIT = float(2**52)
 _MIX = (-0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)
 
@@ -33,13 +36,12 @@ def code_rows(
     Args: rows (H, R, D) of any float dtype; buffers as `draw_buffers`, with `projection` present.
     Returns: (H, R, L) int64.
     """
-    rows = rows.to(torch.float64)
     if isinstance(family, Exact):
-        return _mix_rows(rows, buffers["mixers"])
-    projection = buffers["projection"].to(torch.float64)
+        return _mix_rows(rows.to(torch.float64), buffers["mixers"])
     if isinstance(family, (Hyperplane, CrossPolytope)):
-        # Both ignore the scale of a row. Values near float64's largest would overflow in the sum.
-        rows = torch.where(rows.abs() < 2.0**900, rows, rows * 2.0**-200)
+        rows = _to_grid(rows)
+    rows = rows.to(torch.float64)
+    projection = buffers["projection"].to(torch.float64)
     projected = rows @ projection.transpose(-1, -2)
     if isinstance(family, Hyperplane):
         return _pack_bits(projected >= 0, num_tables, hashes_per_table)
@@ -53,6 +55,21 @@ def code_rows(
         cells = cells.clamp(-CELL_LIMIT, CELL_LIMIT).to(torch.int64)
         return _join(cells.unflatten(-1, (num_tables, hashes_per_table)), None)
     raise TypeError(f"cannot hash with {type(family).__name__}")
+
+
+def _to_grid(rows: Tensor) -> Tensor:
+    """Rows as integers below 2^30, by a power of two of their own: for families without scale.
+
+    Sums of such integers times integer projections are exact in float64. Unrounded, a sum that
+    vanishes (equal entries meeting opposite signs) has a sign that depends on the order of the
+    additions, so on the batch shape; and entries near float64's largest overflow.
+    """
+    if rows.dtype not in (torch.float32, torch.float64):
+        rows = rows.to(torch.float32)
+    peak = rows.abs().amax(-1, keepdim=True)
+    # frexp's mantissa lies in [1/2, 1), so this quotient is the power of two just below the peak.
+    unit = peak / (2 * torch.frexp(peak).mantissa)
+    return (rows / torch.where(peak > 0, unit, 1.0)).mul_(2.0 ** (GRID_BITS - 1)).round_()
 
 
 def _pack_bits(bits: Tensor, num_tables: int, hashes_per_table: int) -> Tensor:

@@ -69,7 +69,9 @@ def theorem_3_4(
     if not 0.0 < eta < 1.0:
         raise ValueError(f"failure must lie in (0, 1), got {failure!r}")
     tables, hashes = _fixed_point(n, near, far, eta)
-    bound = n * n * (math.exp(tables * math.log1p(-(near**hashes))) + tables * far**hashes)
+    meet = near**hashes
+    no_bucket = 0.0 if meet >= 1.0 else math.exp(tables * math.log1p(-meet))
+    bound = n * n * (no_bucket + tables * far**hashes)
     return TheoremParameters(n, radius, approx_factor, near, far, rho, tables, hashes, bound)
 
 
@@ -83,8 +85,8 @@ def _fixed_point(n: int, near: float, far: float, eta: float) -> tuple[int, int]
     tables = 1
     while True:
         hashes = 1 if far <= 0.0 else max(1, math.ceil(math.log(tables * pairs) / -math.log(far)))
-        miss = near**hashes
-        needed = 1 if miss >= 1.0 else math.ceil(math.log(pairs) / -math.log1p(-miss))
+        meet = near**hashes
+        needed = 1 if meet >= 1.0 else math.ceil(math.log(pairs) / -math.log1p(-meet))
         if needed <= tables:
             return tables, hashes
         tables = needed
@@ -95,11 +97,21 @@ def _refusal(rho: float, radius: float, approx_factor: float, family: Family) ->
         f"Theorem 3.4 needs rho < 1/3, but {family} has rho = {rho:.3f} at radius={radius:g}, "
         f"approx_factor={approx_factor:g}"
     )
-    largest = 2.0 / radius if family.measure == "angle" else approx_factor * 64
+    # Just inside the sphere's diameter, which rounding may not cross.
+    largest = 2.0 / radius * (1 - 1e-15) if family.measure == "angle" else approx_factor * 64
     if largest > approx_factor and family.rho(radius, largest) < RHO_LIMIT:
         low, high = approx_factor, largest
         for _ in range(60):
             middle = (low + high) / 2
             low, high = (low, middle) if family.rho(radius, middle) < RHO_LIMIT else (middle, high)
-        return f"{message}; approx_factor >= {math.ceil(high * 100) / 100:g} would do"
+        return f"{message}; approx_factor >= {_round_up(high, largest)} would do"
     return f"{message}; no approx_factor reaches it at this radius, take a smaller radius"
+
+
+def _round_up(number: float, limit: float) -> str:
+    """Shortest decimal of at least two places in [number, limit]."""
+    for places in range(2, 16):
+        rounded = math.ceil(number * 10**places) / 10**places
+        if rounded <= limit:
+            return f"{rounded:.{places}f}"
+    return repr(limit)

@@ -1,9 +1,9 @@
 """Random linear maps with integer entries: the shared first half of every projection hash.
 
-Entries are integers and inputs carry at most 53 bits, so sums formed in float64 are exact for
-ordinary inputs, whatever order a matrix product adds them in. A row's code therefore does not move
-when the batch shape, the thread count or the BLAS kernel does. Integer buffers also survive
-`module.half()`, which would round floating ones. See docs/decisions.
+Entries are integers and so are the rows they meet (codes.py), so sums formed in float64 are exact,
+whatever order a matrix product adds them in. A row's code therefore does not move when the batch
+shape, the thread count or the BLAS kernel does. Integer buffers also survive `module.half()`, which
+would round floating ones. See docs/decisions.
 """
 
 from __future__ import annotations

@@ -167,7 +167,11 @@ class HashTables(nn.Module):
 
     def _state(self) -> dict[str, Tensor]:
         names = ("projection", "offset", "mixers")
-        return {name: getattr(self, name).detach() for name in names if hasattr(self, name)}
+        state = {name: getattr(self, name).detach() for name in names if hasattr(self, name)}
+        if self.learnable:
+            # Codes expect the units of the integer buffers; a power of two changes no digit.
+            state["projection"] = state["projection"].to(torch.float64) * GAUSSIAN_SCALE
+        return state
 
     def _rows_per_head(self) -> int:
         if isinstance(self.family, Exact):
