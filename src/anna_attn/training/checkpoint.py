@@ -174,13 +174,12 @@ def write_atomically(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        _remove(temporary)
         reason = error.strerror or str(error)
         kept = "; the file that was there is unchanged" if path.exists() else ""
         raise CheckpointError(f"cannot write {path}: {reason}{kept}") from error
-    except BaseException:
+    finally:
+        # Already renamed if all went well.
         _remove(temporary)
-        raise
     _sync_folder(path.parent)
 
 
