@@ -1,6 +1,7 @@
 """Rules of the house that no linter knows."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,14 @@ GLOBAL_RANDOMNESS = {
 
 def test_there_are_sources_to_check():
     assert SOURCES / "lsh" / "tables.py" in FILES
+
+
+def test_the_files_that_the_architecture_names_exist():
+    page = (SOURCES.parents[1] / "docs" / "architecture.md").read_text()
+    block = page.split("## Files")[1].split("## Planned rooms")[0]
+    named = set(re.findall(r"^ +(\w+\.py) ", block, re.MULTILINE))
+    assert len(named) > 20
+    assert named - {path.name for path in FILES} == set()
 
 
 def test_no_file_is_a_drawer():
