@@ -7,7 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from .reference import dense_attention
+from anna_attn.lsh import Exact, HashTables
+
+from .function import anna_attention
 
 _FACTOR = -0x61C8864680B583EB
 """An odd 64-bit multiplier, 2^64 divided by the golden ratio."""
@@ -40,8 +42,8 @@ def exact_match_attention(
 
     Returns: (B, Hq, Tq, Dv) in the dtype of `value`; differentiable in `value`.
 
-    Cost: numbering the rows is linear in them up to one sort. The averages are those of
-        `dense_attention`: O(Tq Tk Dv).
+    Cost: O(H N (D + Dv)) time and memory and a sort of the H N rows' numbers, N = Tq + Tk. The
+        averages are those of `anna_attention` with one table, in float64.
 
     Raises:
         ValueError: wrong rank, shapes that disagree, or an unknown `empty`.
@@ -51,16 +53,21 @@ def exact_match_attention(
     """
     _check(query, key, value, enable_gqa)
     rows = torch.cat([query.flatten(0, 2), key.flatten(0, 2)])
-    numbers = _number_rows(_words(rows.detach()))
-    query_codes, key_codes = numbers.split([math.prod(query.shape[:3]), math.prod(key.shape[:3])])
-    return dense_attention(
-        value,
-        query_codes.reshape(*query.shape[:2], 1, query.shape[2]),
-        key_codes.reshape(*key.shape[:2], 1, key.shape[2]),
+    numbers = _number_rows(_words(rows.detach())).to(torch.float64)
+    num_query_rows = math.prod(query.shape[:3])
+    # One number per row: at width 1 the codes of `Exact` are injective, so nothing is left to luck.
+    tables = HashTables(Exact(1), 1, 1, key.shape[1]).to(query.device)
+    output = anna_attention(
+        numbers[:num_query_rows].reshape(*query.shape[:3], 1),
+        numbers[num_query_rows:].reshape(*key.shape[:3], 1),
+        value.to(torch.float64),
+        tables,
         is_causal=is_causal,
         key_mask=key_mask,
+        enable_gqa=enable_gqa,
         empty=empty,
     )
+    return output.to(value.dtype)
 
 
 def _words(rows: Tensor) -> Tensor:
