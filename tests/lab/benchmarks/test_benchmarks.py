@@ -145,9 +145,17 @@ def test_linearity_is_relative_to_the_first_large_size():
 def test_the_printed_table_shows_times_errors_and_cost_per_token():
     results = run(small(is_causal=(True,), backends=("torch",)))
     text = io.StringIO()
-    print_results(results, Console(file=text, width=200))
+    print_results(results | {"load_per_core": 0.9}, Console(file=text, width=200))
     printed = text.getvalue()
-    for word in ("sdpa", "torch", "causal", "error: softmax", "ratio to the first size", "L = 4"):
+    for word in (
+        "busy",
+        "sdpa",
+        "torch",
+        "causal",
+        "error: softmax",
+        "ratio to the first size",
+        "L = 4",
+    ):
         assert word in printed
 
 

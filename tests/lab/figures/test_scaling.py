@@ -13,7 +13,8 @@ def test_times_and_errors_are_drawn_and_what_was_left_out_is_said(tmp_path):
     )
     results = scaling.run(benchmark)
     assert results["figure"] == "scaling"
-    assert scaling.not_run(results) == []
+    results["load_per_core"] = 0.1
+    assert scaling.notes(results) == []
     results["rows"] = [
         {**{key: row[key] for key in ("num_tokens", "is_causal", "method")}, "skipped": "too long"}
         if row["num_tokens"] == 96 and row["method"] == "sdpa"
@@ -26,7 +27,9 @@ def test_times_and_errors_are_drawn_and_what_was_left_out_is_said(tmp_path):
     columns, rows = scaling.table(results)
     assert len(rows) == 3 * 2 * 3
     assert all(len(row) == len(columns) for row in rows)
-    assert scaling.not_run(results) == [
+    results["load_per_core"] = 2.0
+    assert scaling.notes(results) == [
+        "The machine was busy before this run (load 2.0 per core): times are unreliable.",
         "sdpa (full, N = 96) was not run: too long.",
         "sdpa (causal, N = 96) was not run: too long.",
     ]

@@ -13,7 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from anna_attn.attention import anna_attention
 from anna_attn.lab.benchmarks.inputs import Inputs, clustered_inputs, exact_rows, relative_error
-from anna_attn.lab.benchmarks.timing import Timing, time_alternately, torch_threads
+from anna_attn.lab.benchmarks.timing import Timing, load_per_core, time_alternately, torch_threads
 from anna_attn.lsh import CrossPolytope, Family, HashTables, Hyperplane
 
 SDPA = "sdpa"
@@ -90,14 +90,16 @@ def run(benchmark: AttentionBenchmark, *, progress: Progress | None = None) -> d
     Args:
         benchmark: what to run.
         progress: told after each (size, causal or not).
-    Returns: {"benchmark": its fields, "softmax_scale", "threads", "rows": [...]}, JSON-able. A
-        row has "num_tokens", "is_causal", "method", and either "skipped" (why) or "median_s",
-        "min_s", "max_s", "repeats", "ns_per_token" (all heads), "error_softmax" (relative error
-        against exact softmax attention with `softmax_scale`, float64), for ANNA also
-        "error_expected" (against the expected-collision kernel: what more tables converge to)
-        and, where SDPA was run, "speedup", "speedup_low", "speedup_high" (from the extremes).
+    Returns: {"benchmark": its fields, "softmax_scale", "threads", "load_per_core" (before the run;
+        None = not known), "rows": [...]}, JSON-able. A row has "num_tokens", "is_causal",
+        "method", and either "skipped" (why) or "median_s", "min_s", "max_s", "repeats",
+        "ns_per_token" (all heads), "error_softmax" (relative error against exact softmax attention
+        with `softmax_scale`, float64), for ANNA also "error_expected" (against the
+        expected-collision kernel: what more tables converge to) and, where SDPA was run,
+        "speedup", "speedup_low", "speedup_high" (from the extremes).
     """
     tables = benchmark.make_tables()
+    load = load_per_core()
     last: dict[tuple[str, bool], tuple[int, float]] = {}
     rows: list[dict] = []
     total = len(benchmark.sizes) * len(benchmark.is_causal)
@@ -118,6 +120,7 @@ def run(benchmark: AttentionBenchmark, *, progress: Progress | None = None) -> d
         "benchmark": fields,
         "softmax_scale": benchmark.softmax_scale,
         "threads": threads,
+        "load_per_core": load,
         "rows": rows,
     }
 
@@ -151,7 +154,8 @@ def _measure(
             rows.append({**row, "skipped": skipped[method]})
             continue
         timing = timings[method]
-        last[method, is_causal] = (num_tokens, timing.median_s)
+        # The fastest call: a busy machine slows some calls, and must not rule out later sizes.
+        last[method, is_causal] = (num_tokens, timing.min_s)
         row |= asdict(timing) | {"ns_per_token": timing.median_s / num_tokens * 1e9}
         row |= errors[method]
         if method != SDPA and SDPA in timings:

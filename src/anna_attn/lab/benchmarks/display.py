@@ -7,6 +7,8 @@ from rich.table import Table
 
 from anna_attn.lab.benchmarks.attention import linearity
 
+BUSY = 0.5
+
 HEADINGS = (
     "N",
     "order",
@@ -50,6 +52,14 @@ def title(results: dict) -> str:
     )
 
 
+def warning(results: dict) -> str | None:
+    """A sentence if the machine was busy before the run, else None."""
+    load = results["load_per_core"]
+    if load is None or load < BUSY:
+        return None
+    return f"The machine was busy before this run (load {load:.1f} per core): times are unreliable."
+
+
 def skipped(results: dict) -> list[tuple[str, str]]:
     """What was left out, and why, for each measurement."""
     left_out = []
@@ -74,6 +84,8 @@ def print_results(results: dict, console: Console) -> None:
     for row in results["rows"]:
         table.add_row(*cells(row))
     console.print(table)
+    if (busy := warning(results)) is not None:
+        console.print(busy)
     for what, why in skipped(results):
         console.print(f"not run: {what}: {why}")
     lines = linearity(results)

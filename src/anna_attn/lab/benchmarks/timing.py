@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -67,3 +68,13 @@ def time_alternately(
         name: Timing(statistics.median(taken), min(taken), max(taken), repeats)
         for name, taken in seconds.items()
     }
+
+
+def load_per_core() -> float | None:
+    """Processes that wanted a core over the last minute, per core; None where that is not known.
+
+    Above about 0.5 before a run, somebody else is using the machine and its times mean little.
+    """
+    if not hasattr(os, "getloadavg"):
+        return None
+    return os.getloadavg()[0] / (os.cpu_count() or 1)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from anna_attn.lab.benchmarks import attention
-from anna_attn.lab.benchmarks.display import HEADINGS, cells, skipped
+from anna_attn.lab.benchmarks.display import HEADINGS, cells, skipped, warning
 from anna_attn.lab.figures import style
 
 _LABELS = {
@@ -89,6 +89,8 @@ def table(results: dict) -> tuple[list[str], list[list[str]]]:
     return list(HEADINGS), [cells(row) for row in results["rows"]]
 
 
-def not_run(results: dict) -> list[str]:
-    """One sentence for each measurement that was left out, with the reason."""
-    return [f"{what} was not run: {why}." for what, why in skipped(results)]
+def notes(results: dict) -> list[str]:
+    """Sentences for what was left out and why, and whether the machine was busy."""
+    busy = warning(results)
+    left_out = [f"{what} was not run: {why}." for what, why in skipped(results)]
+    return ([] if busy is None else [busy]) + left_out
