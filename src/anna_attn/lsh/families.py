@@ -167,7 +167,9 @@ class CrossPolytope:
 
     Takes 2 n values, n = dim for Gaussian maps and the padded dim for Hadamard rotations. The
     collision probability is computed by quadrature for Gaussian maps and corrected to second order
-    for rotations (see collision.py), to about 4e-3 for n = 16 and 1e-3 for n = 64.
+    for rotations (see collision.py), to about 4e-3 for n = 16 and 1e-3 for n = 64. Rotations share
+    two of their three rounds, so the Z hashes of one table agree together a little more often than
+    independent ones would: by 2e-3 for n = 16, Z = 2, which that accuracy covers.
 
     Scale invariant; ties and the zero row take the lowest axis, positive.
     Source: Andoni et al. 2015 (arXiv:1509.02897), the "angular LSH" of the paper's experiments.
