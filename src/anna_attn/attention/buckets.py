@@ -123,10 +123,3 @@ def _rank(
     found = ordered.gather(-1, place) == query_codes
     distinct = int(ranks.max()) + 1 if ranks.numel() else 0
     return torch.where(found, ranks.gather(-1, place), distinct), ranked_keys, distinct + 1
-
-
-def narrow(codes: Int[Tensor, "..."], num_buckets: int) -> Int[Tensor, "..."]:
-    """Codes in the smallest type that holds them: bytes compare eight times faster."""
-    if num_buckets <= 2**8:
-        return codes.to(torch.uint8)
-    return codes.to(torch.int16 if num_buckets <= 2**15 else torch.int32)

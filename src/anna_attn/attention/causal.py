@@ -1,11 +1,11 @@
 """Queries see the past only: walk through time, reading before filling."""
 
-import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from .buckets import Collisions, Order, narrow
+from .buckets import Collisions, Order
 from .full import STATE_ELEMENTS, fill, flat_buckets, read
+from .pairs import pack, pair_weights, visible
 
 CHUNK = 64
 """Positions taken together. Inside, all pairs are compared; 64 balances that against call costs."""
@@ -41,8 +41,8 @@ def causal_sums(
     return sums, totals
 
 
-def chunks(order: Order, num_queries: int, num_keys: int) -> list[tuple[slice, slice, slice]]:
-    """Positions with queries, in pieces: (query rows, key rows, positions) of each."""
+def chunks(order: Order, num_queries: int, num_keys: int) -> list[tuple[slice, slice]]:
+    """Positions with queries, in pieces: (query rows, key rows) of each."""
     start = max(order.shift, 0)
     stop = order.shift + num_queries // order.query_group
     pieces = []
@@ -52,29 +52,8 @@ def chunks(order: Order, num_queries: int, num_keys: int) -> list[tuple[slice, s
             (first - order.shift) * order.query_group, (last - order.shift) * order.query_group
         )
         keys = slice(min(first * order.key_group, num_keys), min(last * order.key_group, num_keys))
-        pieces.append((queries, keys, slice(first, last)))
+        pieces.append((queries, keys))
     return pieces
-
-
-def visible(order: Order, queries: slice, keys: slice, device: torch.device) -> Bool[Tensor, "Q K"]:
-    """Which of these rows see which, by their positions."""
-    query_rows = torch.arange(queries.start, queries.stop, device=device)
-    key_rows = torch.arange(keys.start, keys.stop, device=device)
-    position = query_rows // order.query_group + order.shift
-    return key_rows // order.key_group <= position[:, None]
-
-
-def pair_counts(
-    query_codes: Int[Tensor, "H L Q"], key_codes: Int[Tensor, "H L K"]
-) -> Int[Tensor, "H Q K"]:
-    """Tables in which each pair shares a code."""
-    heads, num_tables, num_queries = query_codes.shape
-    dtype = torch.uint8 if num_tables <= 255 else torch.int32
-    device = query_codes.device
-    counts = torch.zeros(heads, num_queries, key_codes.shape[-1], dtype=dtype, device=device)
-    for t in range(num_tables):
-        counts += query_codes[:, t, :, None] == key_codes[:, t, None, :]
-    return counts
 
 
 def _walk(
@@ -89,25 +68,23 @@ def _walk(
     num_keys, width = value.shape[1:]
     prefix = min(max(order.shift, 0) * order.key_group, num_keys)
     state, counts = fill(value[:, :prefix], collisions.key_codes[..., :prefix], num_buckets)
-    # 32-bit indices: torch then adds rows one by one, in order, without starting its threads, which
-    # for so few rows cost more than they save.
-    places = flat_buckets(collisions.key_codes, num_buckets).to(torch.int32)
-    query_codes = narrow(collisions.query_codes, num_buckets)
-    key_codes = narrow(collisions.key_codes, num_buckets)
-    for queries, keys, _ in chunks(order, collisions.num_queries, num_keys):
-        read_sums, read_counts = read(
-            state, counts, collisions.query_codes[..., queries], num_buckets
-        )
+    bags = flat_buckets(collisions.query_codes, num_buckets).transpose(1, 2).contiguous()
+    places = flat_buckets(collisions.key_codes, num_buckets).transpose(1, 2).contiguous()
+    packed = pack(collisions)
+    pieces = chunks(order, collisions.num_queries, num_keys)
+    allowed = visible(order, *pieces[0], value.device)
+    for queries, keys in pieces:
+        read_sums, read_counts = read(state, counts, bags[:, queries])
         sums[:, queries] += read_sums
         totals[:, queries] += read_counts
-        if keys.start == keys.stop:
+        num_new = keys.stop - keys.start
+        if num_new == 0:
             continue
-        pairs = pair_counts(query_codes[..., queries], key_codes[..., keys])
-        pairs *= visible(order, queries, keys, pairs.device)
-        weights = pairs.to(value.dtype)
+        own = allowed[: queries.stop - queries.start, :num_new]
+        weights = pair_weights(packed, queries, keys, own, value.dtype)
         sums[:, queries] += weights @ value[:, keys]
         totals[:, queries] += weights.sum(-1)
-        place = places[..., keys].flatten()
-        rows = value[:, None, keys].expand(-1, collisions.num_tables, -1, -1).reshape(-1, width)
-        state.index_add_(0, place, rows)
+        place = places[:, keys].flatten()
+        rows = value[:, keys, None].expand(-1, -1, collisions.num_tables, -1)
+        state.index_add_(0, place, rows.reshape(place.shape[0], width))
         counts.index_add_(0, place, counts.new_ones(place.shape))

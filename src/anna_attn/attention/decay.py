@@ -7,9 +7,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from .buckets import Collisions, narrow
-from .causal import chunks, pair_counts, visible
+from .buckets import Collisions
+from .causal import chunks
 from .full import STATE_ELEMENTS, flat_buckets
+from .pairs import pack, visible
 
 NEVER = float("-inf")
 
@@ -110,15 +111,14 @@ def latest_hits(collisions: Collisions, key_time: Tensor) -> Tensor:
     result = key_time.new_full((heads, collisions.num_queries), NEVER)
     places = flat_buckets(collisions.key_codes, num_buckets)
     reads = flat_buckets(collisions.query_codes, num_buckets)
-    query_codes = narrow(collisions.query_codes, num_buckets)
-    key_codes = narrow(collisions.key_codes, num_buckets)
+    packed = pack(collisions)
     done = 0
-    for queries, keys, _ in chunks(order, collisions.num_queries, num_keys):
+    for queries, keys in chunks(order, collisions.num_queries, num_keys):
         done = _mark(latest, places, key_time, done, keys.start)
         result[:, queries] = latest[reads[..., queries]].amax(1)
         if keys.start == keys.stop:
             continue
-        hit = pair_counts(query_codes[..., queries], key_codes[..., keys]) > 0
+        hit = packed.counts(queries, keys) > 0
         hit &= visible(order, queries, keys, hit.device)
         times = torch.where(hit, key_time[:, None, keys], NEVER).amax(-1)
         result[:, queries] = torch.maximum(result[:, queries], times)
@@ -146,11 +146,10 @@ def _walk(value: Tensor, decay: Tensor, collisions: Collisions, times: Times) ->
     latest = times.key.new_full((state.shape[0],), NEVER)
     places = flat_buckets(collisions.key_codes, num_buckets)
     reads = flat_buckets(collisions.query_codes, num_buckets)
-    query_codes = narrow(collisions.query_codes, num_buckets)
-    key_codes = narrow(collisions.key_codes, num_buckets)
+    packed = pack(collisions)
     rate = decay.to(torch.float64)[:, None]
     done = 0
-    for queries, keys, _ in chunks(order, collisions.num_queries, num_keys):
+    for queries, keys in chunks(order, collisions.num_queries, num_keys):
         while done < keys.start:
             upto = min(keys.start, done + (keys.stop - keys.start or num_keys))
             _enter(
@@ -170,7 +169,7 @@ def _walk(value: Tensor, decay: Tensor, collisions: Collisions, times: Times) ->
         result[:, queries] = part.unflatten(0, (heads, -1))
         if keys.start == keys.stop:
             continue
-        pairs = pair_counts(query_codes[..., queries], key_codes[..., keys])
+        pairs = packed.counts(queries, keys)
         pairs *= visible(order, queries, keys, pairs.device)
         gap = times.query[:, queries, None] - times.key[:, None, keys]
         weights = _fade(rate[..., None], gap.masked_fill(pairs == 0, float("inf")))

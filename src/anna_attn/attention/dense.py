@@ -1,13 +1,13 @@
 """All pairs compared: faster than tables for few tokens."""
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .buckets import Collisions, narrow
-from .causal import pair_counts, visible
+from .buckets import Collisions
+from .pairs import PackedCodes, pack, pair_weights, visible
 
-PAIRS_AT_A_TIME = 1 << 20
+PAIRS_AT_A_TIME = 1 << 17
+"""Counts held at a time: 1 MiB of words stays in a core's cache."""
 
 
 def dense_sums(
@@ -21,18 +21,16 @@ def dense_sums(
     num_queries = collisions.num_queries
     sums = value.new_zeros(heads, num_queries, width)
     totals = value.new_zeros(heads, num_queries)
-    query_codes = narrow(collisions.query_codes, collisions.num_buckets)
-    key_codes = narrow(collisions.key_codes, collisions.num_buckets)
+    packed = pack(collisions)
+    queries, keys = slice(0, num_queries), slice(0, num_keys)
     allowed = None
     if collisions.order is not None:
-        allowed = visible(collisions.order, slice(0, num_queries), slice(0, num_keys), value.device)
+        allowed = visible(collisions.order, queries, keys, value.device)
     step = max(1, PAIRS_AT_A_TIME // max(1, num_queries * num_keys))
     for h in range(0, heads, step):
         block = slice(h, h + step)
-        pairs = pair_counts(query_codes[block], key_codes[block])
-        if allowed is not None:
-            pairs *= allowed
-        weights = pairs.to(value.dtype)
-        torch.matmul(weights, value[block], out=sums[block])
+        part = PackedCodes(packed.query[block], packed.key[block], packed.lane_bits)
+        weights = pair_weights(part, queries, keys, allowed, value.dtype)
+        sums[block] = weights @ value[block]
         totals[block] = weights.sum(-1)
     return sums, totals

@@ -45,7 +45,8 @@ def full_sums(
         for t in range(0, collisions.num_tables, step_tables):
             part = block.tables(t, t + step_tables)
             state, counts = fill(value[h : h + step], part.key_codes, collisions.num_buckets)
-            read_sums, read_counts = read(state, counts, part.query_codes, collisions.num_buckets)
+            bags = flat_buckets(part.query_codes, collisions.num_buckets).transpose(1, 2)
+            read_sums, read_counts = read(state, counts, bags)
             sums[h : h + step] += read_sums
             totals[h : h + step] += read_counts
     return sums, totals
@@ -67,18 +68,14 @@ def fill(
 
 
 def read(
-    state: Float[Tensor, "B Dv"],
-    counts: Float[Tensor, "B"],
-    query_codes: Int[Tensor, "H L Tq"],
-    num_buckets: int,
+    state: Float[Tensor, "B Dv"], counts: Float[Tensor, "B"], bags: Int[Tensor, "H Tq L"]
 ) -> tuple[Float[Tensor, "H Tq Dv"], Float[Tensor, "H Tq"]]:
     """What the queries' buckets hold, summed over tables."""
-    heads, num_tables, num_queries = query_codes.shape
-    flat = flat_buckets(query_codes, num_buckets).transpose(1, 2)
-    bags = flat.reshape(heads * num_queries, num_tables)
-    sums = embedding_bag(bags, state, mode="sum")
-    totals = counts[bags].sum(-1)
-    return sums.unflatten(0, (heads, num_queries)), totals.unflatten(0, (heads, num_queries))
+    shape = bags.shape[:2]
+    flat = bags.flatten(0, 1)
+    sums = embedding_bag(flat, state, mode="sum")
+    totals = embedding_bag(flat, counts[:, None], mode="sum")
+    return sums.unflatten(0, shape), totals[:, 0].unflatten(0, shape)
 
 
 def flat_buckets(codes: Int[Tensor, "H L T"], num_buckets: int) -> Int[Tensor, "H L T"]:
