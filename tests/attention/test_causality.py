@@ -1,0 +1,69 @@
+"""E. The future has no influence, to the last bit."""
+
+import pytest
+import torch
+
+from anna_attn.attention import anna_attention
+
+BACKENDS = ("auto", "torch", "torch_one_table", "reference")
+OPTIONS = [{}, {"empty": "mean"}, {"decay": torch.tensor([0.01, 0.5])}]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "mean", "decay"])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("when", [1, 64, 100, 129])
+def test_changing_the_future_changes_no_earlier_bit(problem, backend, when, options):
+    past = problem(140, 140, dtype=torch.float32)
+    other = problem(140, 140, dtype=torch.float32, seed=1)
+    tensors = []
+    for name in ("query", "key", "value"):
+        changed = getattr(past, name).detach().clone()
+        changed[:, :, when:] = 100.0 * getattr(other, name).detach()[:, :, when:]
+        tensors.append(changed)
+    expected = past.run(is_causal=True, backend=backend, **options)
+    actual = anna_attention(*tensors, past.tables, is_causal=True, backend=backend, **options)
+    assert torch.equal(actual[:, :, :when], expected[:, :, :when])
+    assert not torch.equal(actual[:, :, when:], expected[:, :, when:])
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "mean", "decay"])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("when", [0, 63, 64, 100])
+def test_no_gradient_from_an_output_to_later_values(problem, backend, when, options):
+    past = problem(140, 140, dtype=torch.float32)
+    output = past.run(is_causal=True, backend=backend, **options)
+    (grad,) = torch.autograd.grad(output[:, :, : when + 1].square().sum(), past.value)
+    assert not bool(grad[:, :, when + 1 :].any())
+    assert bool(grad[:, :, : when + 1].any())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_later_infinity_changes_no_earlier_bit(problem, backend, number):
+    if backend == "reference":
+        pytest.skip("the definition multiplies every value by its weight, 0 included")
+    past = problem(140, 140, dtype=torch.float32)
+    value = past.value.detach().clone()
+    value[:, :, 100:] = number
+    expected = past.run(is_causal=True, backend=backend)
+    actual = anna_attention(
+        past.query, past.key, value, past.tables, is_causal=True, backend=backend
+    )
+    assert torch.equal(actual[:, :, :100], expected[:, :, :100])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("split", [1, 64, 100])
+def test_the_last_queries_alone_are_the_last_rows(problem, backend, split):
+    """Query i sees key j iff j <= i + Tk - Tq."""
+    whole = problem(130, 130)
+    expected = whole.run(is_causal=True, backend=backend)[:, :, split:]
+    actual = anna_attention(
+        whole.query[:, :, split:],
+        whole.key,
+        whole.value,
+        whole.tables,
+        is_causal=True,
+        backend=backend,
+    )
+    torch.testing.assert_close(actual, expected, atol=1e-12, rtol=1e-12)
