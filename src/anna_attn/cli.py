@@ -6,11 +6,14 @@ inside the commands, so that `anna --help` answers at once and works without the
 
 from __future__ import annotations
 
+import json
 import platform
 from importlib.metadata import version as distribution_version
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from typer.core import TyperGroup
 
 from anna_attn import __version__
@@ -122,6 +125,181 @@ def show_version() -> None:
     for name in ("anna-attn", "torch", "numpy"):
         typer.echo(f"{name} {distribution_version(name)}")
     typer.echo(f"python {platform.python_version()} on {platform.platform()}")
+
+
+OutFolder = Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")]
+Seed = Annotated[int, typer.Option(help="Of weights, data and hash functions.")]
+
+
+@app.command()
+def reproduce(
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="Three seeds, all z, 2-hop and 4-hop, larger tests: an hour."),
+    ] = False,
+    out: OutFolder = Path("report"),
+) -> None:
+    """Run the paper's experiments and write report/index.html.
+
+    Trains Match2 and induction heads both ways, the paper's and ours, draws Figures 1a and 1b, and
+    checks Theorem 3.4, Remark 3.6 and the time against the length. Minutes without --full. Models
+    and finished parts are kept in OUT/work: interrupted and started again, it goes on.
+    """
+    from anna_attn.lab import experiments
+    from anna_attn.lab.reproduce import reproduce as run
+
+    plan = experiments.FULL if full else experiments.QUICK
+    command = f"anna reproduce{' --full' if full else ''} --out {out}"
+    page = run(plan, out, console=Console(), command=command)
+    typer.echo(f"report: {page}")
+
+
+@app.command(name="train")
+def train_model(
+    task: Annotated[str, typer.Argument(help="match2, induction_heads, 2_hop or 4_hop.")],
+    method: Annotated[
+        str, typer.Option(help="anna: directly on ANNA (ours). softmax: the paper's surrogate.")
+    ] = "anna",
+    hashes_per_table: Annotated[
+        int | None, typer.Option("-z", "--hashes-per-table", help="match2 with anna: 1 to 4.")
+    ] = None,
+    seed: Seed = 0,
+    steps_scale: Annotated[float, typer.Option(help="Factor on the recipe's steps.")] = 1.0,
+    out: OutFolder = Path("runs/model"),
+) -> None:
+    """Train one model; started again with the same OUT, it goes on.
+
+    OUT/main holds the model trained for any hash tables, OUT/fixed_tables the one that was then
+    trained with its own. metrics.jsonl beside each has the losses.
+    """
+    from anna_attn.lab.commands import train_task
+
+    checkpoint = train_task(
+        task,
+        method,
+        out,
+        seed=seed,
+        hashes_per_table=hashes_per_table,
+        steps_scale=steps_scale,
+        console=Console(),
+    )
+    typer.echo(f"checkpoint: {checkpoint}")
+
+
+@app.command(name="distill")
+def distill_model(
+    checkpoint: Annotated[Path, typer.Argument(help="A model trained with --method softmax.")],
+    out: Annotated[Path, typer.Argument(help="File for the model with hash tables.")],
+    family: Annotated[str, typer.Option(help="cross_polytope or hyperplane.")] = "cross_polytope",
+    num_tables: Annotated[int, typer.Option("-l", "--num-tables", help="The paper's l.")] = 32,
+    hashes_per_table: Annotated[
+        int, typer.Option("-z", "--hashes-per-table", help="The paper's z.")
+    ] = 2,
+    seed: Annotated[int, typer.Option(help="Of the hash functions.")] = 0,
+) -> None:
+    """Turn a softmax model into an ANNA model by hashing its queries and keys."""
+    from anna_attn.lab.commands import distill_checkpoint
+
+    path = distill_checkpoint(
+        checkpoint,
+        out,
+        family=family,
+        num_tables=num_tables,
+        hashes_per_table=hashes_per_table,
+        seed=seed,
+    )
+    typer.echo(f"checkpoint: {path}")
+
+
+@app.command(name="eval")
+def evaluate_model(
+    task: Annotated[str, typer.Argument(help="match2, induction_heads, 2_hop or 4_hop.")],
+    checkpoint: Annotated[Path, typer.Argument(help="Written by train or distill.")],
+    family: Annotated[str | None, typer.Option(help="Other tables than the model's.")] = None,
+    num_tables: Annotated[
+        int | None, typer.Option("-l", "--num-tables", help="The paper's l.")
+    ] = None,
+    hashes_per_table: Annotated[
+        int | None, typer.Option("-z", "--hashes-per-table", help="The paper's z.")
+    ] = None,
+    draws: Annotated[int, typer.Option(help="Fresh hash draws; 0 = the saved tables.")] = 10,
+    sequences: Annotated[int, typer.Option(help="Test sequences.")] = 512,
+    length: Annotated[int | None, typer.Option(help="Another length than the task's.")] = None,
+    beta: Annotated[float | None, typer.Option(help="Softmax at this temperature instead.")] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Measure the share of wrong tokens on test sequences, which no training has seen."""
+    from anna_attn.lab.commands import evaluate_checkpoint
+
+    found = evaluate_checkpoint(
+        task,
+        checkpoint,
+        family=family,
+        num_tables=num_tables,
+        hashes_per_table=hashes_per_table,
+        draws=draws,
+        num_sequences=sequences,
+        length=length,
+        beta=beta,
+    )
+    if json_output:
+        typer.echo(json.dumps(found))
+        return
+    typer.echo(
+        f"{found['task']}, N = {found['length']}, {found['mechanism']}: "
+        f"{found['mean']:.4%} wrong ± {found['std']:.4%} over {len(found['errors'])} draws "
+        f"of {found['num_tokens']} tokens"
+    )
+
+
+bench = typer.Typer(help="Time ANNA against softmax attention.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+
+
+@bench.command(name="attention")
+def bench_attention(
+    sizes: Annotated[
+        str, typer.Option(help="Numbers of tokens, separated by commas.")
+    ] = "1024,4096,16384,65536,262144",
+    threads: Annotated[str, typer.Option(help="Numbers of threads, separated by commas.")] = "1,2",
+    heads: Annotated[int, typer.Option(help="H.")] = 8,
+    head_dim: Annotated[int, typer.Option(help="D.")] = 64,
+    num_tables: Annotated[int, typer.Option("-l", "--num-tables", help="L.")] = 16,
+    hashes_per_table: Annotated[int, typer.Option("-z", "--hashes-per-table", help="Z.")] = 8,
+    repeats: Annotated[int, typer.Option(help="Timed calls of each, in turn.")] = 5,
+    max_call_s: Annotated[float, typer.Option(help="Leave out what would take longer.")] = 20.0,
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Time full and causal attention against torch's SDPA in one run, with the error beside it."""
+    from anna_attn.lab.benchmarks import AttentionBenchmark, print_results, run
+
+    results = []
+    for count in _numbers("threads", threads):
+        benchmark = AttentionBenchmark(
+            sizes=_numbers("sizes", sizes),
+            num_heads=heads,
+            head_dim=head_dim,
+            num_tables=num_tables,
+            hashes_per_table=hashes_per_table,
+            repeats=repeats,
+            max_call_s=max_call_s,
+            threads=count,
+        )
+        results.append(run(benchmark))
+        if not json_output:
+            print_results(results[-1], Console())
+    if json_output:
+        typer.echo(json.dumps(results))
+
+
+def _numbers(name: str, text: str) -> tuple[int, ...]:
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        numbers = ()
+    if not numbers or min(numbers) < 1:
+        raise ValueError(f"{name} is {text!r}; accepted: positive integers separated by commas")
+    return numbers
 
 
 def main() -> None:
