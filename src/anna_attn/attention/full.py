@@ -7,8 +7,8 @@ from torch.nn.functional import embedding_bag
 
 from .buckets import Collisions
 
-STATE_ELEMENTS = 1 << 22
-"""Table entries held at a time (16 MiB in float32), so that memory is O(N) at any L."""
+STATE_ELEMENTS = 1 << 21
+"""Table entries held at a time (8 MiB in float32), so that memory is O(N) at any L."""
 
 BLOCK_TOKENS = 1 << 14
 """Heads are taken together up to this many rows: small problems then cost few calls."""

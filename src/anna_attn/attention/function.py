@@ -18,9 +18,12 @@ from .torch_ops import average, visible_mean
 
 BACKENDS = ("auto", "torch", "torch_one_table", "reference")
 
-DENSE_UP_TO_FULL = 256
+DENSE_UP_TO_FULL = 128
 DENSE_UP_TO_CAUSAL = 256
-"""Up to this many tokens (the geometric mean of Tq and Tk) comparing all pairs is faster."""
+"""Up to this many tokens (the geometric mean of Tq and Tk) comparing all pairs is faster. Measured
+on one Zen 4 core with L=16, 256 buckets, D=64, float32, 1 to 64 heads: milliseconds for 8 heads,
+pairs against tables, 0.4 and 0.6 at 64 tokens, 1.1 and 0.8 at 128, 4.3 and 1.1 at 256; causal 1.2
+and 2.7 at 128, 5.0 and 5.2 at 256, 11 and 8 at 384. With 64 heads the crossing lies near 200."""
 
 
 @dataclass(frozen=True)
