@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import anna_attn
 from anna_attn.lab.figures import figure_1a, figure_1b, remark_3_6, theorem_3_4
-from anna_attn.lab.figures.sweep import Evaluations, Method, spread
+from anna_attn.lab.figures.sweep import Evaluations, Method, measure, spread
 from anna_attn.lab.jobs import Job, Report
 from anna_attn.lab.runs import FIXED, MAIN, TrainingRun
 from anna_attn.lab.tasks import Task, get_task
@@ -31,10 +31,11 @@ class Plan:
         seeds: training seeds of the paper's two tasks, for both methods.
         match2_hashes: z for which our method is trained on Match2.
         paper_hashes: z with which the paper's models are hashed.
-        match2_tables, match2_draws, match2_sequences: of Figure 1a.
+        match2_tables, match2_draws, match2_sequences: of Figure 1a; match2_test_sequences: of the
+            one point that is compared with the paper, l = 8 and z = 1.
         induction_tables, induction_draws, induction_sequences: of Figure 1b, per cell.
         test_draws, test_sequences: of the induction and k-hop tables.
-        more: further recipes, trained with `seeds`, for the table of hops.
+        more: further recipes with their seeds, for the table of hops.
         theorem_sizes, theorem_seeds: of Theorem 3.4.
         scaling_sizes, scaling_repeats: of the timing.
         steps_scale: shortens or lengthens every training; tests use a small one.
@@ -47,12 +48,13 @@ class Plan:
     match2_tables: tuple[int, ...]
     match2_draws: int
     match2_sequences: int
+    match2_test_sequences: int
     induction_tables: tuple[int, ...]
     induction_draws: int
     induction_sequences: int
     test_draws: int
     test_sequences: int
-    more: tuple[str, ...]
+    more: tuple[tuple[str, tuple[int, ...]], ...]
     theorem_sizes: tuple[int, ...]
     theorem_seeds: int
     scaling_sizes: tuple[int, ...]
@@ -65,7 +67,12 @@ class Plan:
 
     def models(self, recipe_name: str, runs: Path, part: str = MAIN) -> list[AnnaTransformer]:
         """The trained models of one recipe, one per seed."""
-        return [self.run(recipe_name, seed).model(runs, part) for seed in self.seeds]
+        seeds = self.seeds_of(recipe_name)
+        return [self.run(recipe_name, seed).model(runs, part) for seed in seeds]
+
+    def seeds_of(self, recipe_name: str) -> tuple[int, ...]:
+        """The training seeds of one recipe."""
+        return dict(self.more).get(recipe_name, self.seeds)
 
 
 QUICK = Plan(
@@ -75,7 +82,8 @@ QUICK = Plan(
     paper_hashes=(1, 2, 3, 4),
     match2_tables=(1, 2, 4, 8, 16, 32),
     match2_draws=5,
-    match2_sequences=800,
+    match2_sequences=200,
+    match2_test_sequences=800,
     induction_tables=(4, 8, 32),
     induction_draws=2,
     induction_sequences=64,
@@ -91,17 +99,18 @@ QUICK = Plan(
 FULL = Plan(
     name="full",
     seeds=(0, 1, 2),
-    match2_hashes=(1, 2, 3, 4),
+    match2_hashes=(1, 2, 4),
     paper_hashes=(1, 2, 3, 4),
     match2_tables=(1, 2, 4, 8, 16, 32),
     match2_draws=10,
-    match2_sequences=3200,
+    match2_sequences=800,
+    match2_test_sequences=3200,
     induction_tables=(4, 8, 16, 32, 128),
     induction_draws=3,
     induction_sequences=128,
     test_draws=5,
     test_sequences=512,
-    more=("2_hop/anna", "4_hop/anna"),
+    more=(("2_hop/anna", (0, 1, 2)), ("4_hop/anna", (0,))),
     theorem_sizes=theorem_3_4.FULL_SIZES,
     theorem_seeds=40,
     scaling_sizes=(256, 1024, 4096, 16384, 65536, 262144),
@@ -142,10 +151,6 @@ class Figure1a:
         )
         batches = on.batches("test")
         teachers = plan.models("match2/softmax/beta0.1", runs)
-        own = [
-            evaluate(model, batches, hash_seeds=None)
-            for model in plan.models("match2/anna/z1", runs, FIXED)
-        ]
         methods = [
             Method.one_model_for_every_z(
                 PAPERS,
@@ -165,13 +170,22 @@ class Figure1a:
             ),
         ]
         results = figure_1a.run(methods, on, plan.match2_tables, progress=_told(report))
-        results["own_tables"] = {
-            "num_tables": 8,
-            "z": 1,
-            "wrong_tokens": [sum(e.wrong_tokens) for e in own],
-            "num_tokens": own[0].num_tokens,
+        return {**results, **self._compared(methods, runs, on)}
+
+    def _compared(self, methods: Sequence[Method], runs: Path, on: Evaluations) -> dict[str, Any]:
+        """The point the paper reports, l = 8 and z = 1, on more sequences; and own tables."""
+        # Another seed: sequences used for nothing else.
+        on = replace(on, num_sequences=self.plan.match2_test_sequences, seed=1)
+        batches = on.batches("test")
+        own = [
+            evaluate(model, batches, hash_seeds=None)
+            for model in self.plan.models("match2/anna/z1", runs, FIXED)
+        ]
+        return {
+            "compared": {method.label: measure(method, 1, 8, on, batches) for method in methods},
+            "compared_tokens": own[0].num_tokens,
+            "own_tables": {"wrong_tokens": [sum(e.wrong_tokens) for e in own]},
         }
-        return results
 
 
 @dataclass(frozen=True)
@@ -216,15 +230,14 @@ class Hops:
         plan = self.plan
         cases = [("induction_heads/anna", 100, num_tables) for num_tables in (8, 16, 32, 128)]
         cases += [("induction_heads/anna", length, 32) for length in (200, 400)]
-        cases += [(name, length, 32) for name in plan.more for length in (100, 200)]
-        cases += [(name, 100, 128) for name in plan.more]
+        for name, _ in plan.more:
+            cases += [(name, 100, 32), (name, 100, 128), (name, 200, 32)]
         rows = []
         for done, (name, length, num_tables) in enumerate(cases):
             report(done, len(cases), f"{name}, N = {length}, {num_tables} tables")
             rows.append(self._row(folder / RUNS, name, length, num_tables))
-        own = [
-            self._own_tables(folder / RUNS, name) for name in ("induction_heads/anna", *plan.more)
-        ]
+        names = ["induction_heads/anna", *(name for name, _ in plan.more)]
+        own = [self._own_tables(folder / RUNS, name) for name in names]
         report(len(cases), len(cases), "")
         return {"rows": rows, "own_tables": own}
 
@@ -290,13 +303,13 @@ class Theorem34:
 def training_runs(plan: Plan) -> list[TrainingRun]:
     """Every training of a plan, the longest first, so that no core idles at the end."""
     names = [
-        *reversed(plan.more),
+        *(name for name, _ in reversed(plan.more)),
         "induction_heads/anna",
         "induction_heads/softmax/beta1",
         *(f"match2/anna/z{z}" for z in reversed(plan.match2_hashes)),
         "match2/softmax/beta0.1",
     ]
-    return [plan.run(name, seed) for name in names for seed in plan.seeds]
+    return [plan.run(name, seed) for name in names for seed in plan.seeds_of(name)]
 
 
 def jobs(plan: Plan) -> list[Job]:

@@ -170,7 +170,7 @@ def match2_anna(seed: int, hashes_per_table: int = 1) -> Recipe:
     exponent = float(hashes_per_table)
     stages = (
         expected_stage(exponent=exponent, steps=1000, start_exponent=0.2, learning_rate=1e-2),
-        straight_through_stage(exponent=exponent, steps=1500, learning_rate=3e-3),
+        straight_through_stage(exponent=exponent, steps=1800, learning_rate=3e-3),
     )
     return Recipe(
         name=f"match2/anna/z{hashes_per_table}",
@@ -290,9 +290,9 @@ _RECIPES: dict[str, Callable[[int], Recipe]] = {
     "induction_heads/anna": lambda seed: hop_anna("induction_heads", seed, heads=(1, 4), steps=600),
     "induction_heads/softmax/beta1": lambda seed: induction_softmax(seed, 1.0),
     "induction_heads/softmax_rotary/beta1": lambda seed: induction_rotary_softmax(seed, 1.0),
-    "2_hop/anna": lambda seed: hop_anna("2_hop", seed, heads=(1, 2, 2), steps=800, curriculum=(1,)),
+    "2_hop/anna": lambda seed: hop_anna("2_hop", seed, heads=(1, 4, 4), steps=800, curriculum=(1,)),
     "4_hop/anna": lambda seed: hop_anna(
-        "4_hop", seed, heads=(1, 2, 2, 2, 2), steps=1200, curriculum=(1, 2)
+        "4_hop", seed, heads=(1, 4, 4, 4, 4), steps=1000, curriculum=(1, 2)
     ),
 }
 
