@@ -13,6 +13,9 @@ from .rotations import GAUSSIAN_SCALE
 CHUNK_ELEMENTS = 1 << 17
 """Projections formed at a time: 1 MiB of float64 stays in a core's cache."""
 
+MIN_CHUNK_ROWS = 32
+"""But rows enough that reading the projection matrix is shared, however large it is."""
+
 
 class HashTables(nn.Module):
     """L independent hash tables per head, each keyed by Z hashes of one family.
@@ -134,15 +137,18 @@ class HashTables(nn.Module):
             rows = x.transpose(0, 1).reshape(heads, batch * length, dim)
             flat = result.permute(1, 2, 0, 3)
             state = self._state()
-            per_row = max(1, CHUNK_ELEMENTS // self._rows_per_head())
-            if batch * length * heads <= per_row:
+            chunk_rows = max(MIN_CHUNK_ROWS, CHUNK_ELEMENTS // self._rows_per_head())
+            if batch * length * heads <= chunk_rows:
                 flat.copy_(
                     self._codes(rows, state).unflatten(1, (batch, length)).permute(0, 3, 1, 2)
                 )
                 return result
             for h in range(heads):
                 own = {name: buffer[h : h + 1] for name, buffer in state.items()}
-                parts = [self._codes(part, own) for part in rows[h : h + 1].split(per_row, dim=1)]
+                if "projection" in own:
+                    own["projection"] = own["projection"].to(torch.float64)
+                chunks = rows[h : h + 1].split(chunk_rows, dim=1)
+                parts = [self._codes(chunk, own) for chunk in chunks]
                 flat[h].copy_(torch.cat(parts, 1)[0].T.unflatten(1, (batch, length)))
         return result
 
