@@ -67,3 +67,20 @@ def test_the_last_queries_alone_are_the_last_rows(problem, backend, split):
         backend=backend,
     )
     torch.testing.assert_close(actual, expected, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "mean", "decay"])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("past_number", [1e-40, 1e-33, 1.7e38])
+def test_the_largest_later_values_change_no_earlier_bit(problem, backend, past_number, options):
+    """Sums are scaled down where they may overflow; later values must not decide that."""
+    past = problem(140, 140, dtype=torch.float32, hashes=1)
+    value = past.value.detach().sign() * past_number
+    later = value.clone()
+    later[:, :, 100:] = torch.finfo(torch.float32).max
+    rows = (past.query, past.key)
+    options = {"is_causal": True, "backend": backend, **options}
+    expected = anna_attention(*rows, value, past.tables, **options)
+    actual = anna_attention(*rows, later, past.tables, **options)
+    assert torch.equal(actual[:, :, :100], expected[:, :, :100])
+    assert bool(actual.isfinite().all())

@@ -153,3 +153,23 @@ def test_check_finite_is_not_fooled_by_large_numbers(problem):
     plain = problem(20, 20, dtype=torch.float32)
     plain.query.fill_(3e38)
     assert bool(plain.run().isfinite().all())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("empty", ["zero", "mean"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_means_of_the_largest_number(problem, dtype, empty, is_causal, backend):
+    """Rounding must not carry the mean over it, and the gradient is that of any other value."""
+    plain = problem(150, 150, dtype=dtype, hashes=6)
+    ordinary = plain.gradients([plain.value], is_causal=is_causal, empty=empty, backend=backend)
+    plain.value.data.fill_(torch.finfo(dtype).max)
+    output, grad = plain.gradients([plain.value], is_causal=is_causal, empty=empty, backend=backend)
+    hit = output != 0
+    assert bool(hit.any())
+    assert bool(output.isfinite().all())
+    close = torch.full_like(output[hit], torch.finfo(dtype).max)
+    torch.testing.assert_close(
+        output[hit], close, rtol=1e-5 if dtype.itemsize > 2 else 1e-2, atol=0
+    )
+    torch.testing.assert_close(grad, ordinary[1], rtol=1e-5, atol=1e-5)

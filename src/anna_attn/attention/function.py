@@ -37,16 +37,18 @@ class _Hashed:
     live: Tensor | None
     num_buckets: int | None
 
-    def part(self, start: int, stop: int) -> "_Hashed":
-        """One packed sequence."""
-        rows = slice(start, stop)
-        return _Hashed(
-            self.value[:, :, rows],
-            self.query_codes[..., rows],
-            self.key_codes[..., rows],
-            None if self.live is None else self.live[:, rows],
-            self.num_buckets,
-        )
+    def parts(self, lengths: list[int]) -> list["_Hashed"]:
+        """Packed sequences of these lengths, which add up to all rows.
+
+        Cut in one operation: the gradient of a slice is as long as the whole, S of them quadratic.
+        """
+        values = self.value.split(lengths, 2)
+        queries, keys = self.query_codes.split(lengths, -1), self.key_codes.split(lengths, -1)
+        live = [None] * len(lengths) if self.live is None else self.live.split(lengths, 1)
+        return [
+            _Hashed(*rows, self.num_buckets)
+            for rows in zip(values, queries, keys, live, strict=True)
+        ]
 
 
 def anna_attention(
@@ -109,7 +111,7 @@ def anna_attention(
         _warn_of_missing_gradient()
     live = checks.checked_mask(key_mask, query, key)
     offsets = checks.checked_offsets(cu_seqlens, query, key)
-    length = query.shape[2]
+    num_rows = query.shape[2]
     with torch.autocast(query.device.type, enabled=False):
         if offsets is not None:
             query, key, value = (x[:, :, : offsets[-1]] for x in (query, key, value))
@@ -117,12 +119,12 @@ def anna_attention(
         hashed = _hash(query, key, value, tables, live, check_finite)
         if offsets is None:
             return _attend(hashed, is_causal, decay, empty, backend)
+        lengths = [stop - start for start, stop in itertools.pairwise(offsets)]
         parts = [
-            _attend(hashed.part(start, stop), is_causal, decay, empty, backend)
-            for start, stop in itertools.pairwise(offsets)
-            if stop > start
+            _attend(part, is_causal, decay, empty, backend)
+            for part in hashed.parts([length for length in lengths if length > 0])
         ]
-        after = value.new_zeros(1, query.shape[1], length - offsets[-1], value.shape[3])
+        after = value.new_zeros(1, query.shape[1], num_rows - offsets[-1], value.shape[3])
         return torch.cat([*parts, after], dim=2)
 
 

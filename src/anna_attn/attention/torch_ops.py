@@ -1,6 +1,7 @@
 """The averages over shared buckets, in plain torch, on bucket ids, with exact gradients."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -28,17 +29,14 @@ def average(
         fallback: what a query that hits nothing gets; None = 0.
     """
     value, poison = _split_poison(value)
-    exponent = _headroom(value, collisions.num_tables)
-    scaled = value if exponent == 0 else value * 2.0**-exponent
-    if decay is None:
-        sums, totals = collision_sums(scaled, collisions)
-        result = sums / totals.clamp(min=1.0)[..., None]
-    else:
-        result, totals = decayed_average(scaled, collisions, decay)
-    if exponent:
-        # Rounding may carry an average of the largest number over it.
-        largest = float(scaled.detach().abs().max())
-        result = result.clamp(-largest, largest) * 2.0**exponent
+
+    def mean(rows: Tensor) -> tuple[Tensor, Tensor]:
+        if decay is not None:
+            return decayed_average(rows, collisions, decay)
+        sums, totals = collision_sums(rows, collisions)
+        return sums / totals.clamp(min=1.0)[..., None], totals
+
+    result, totals = _with_headroom(mean, value, collisions.num_tables)
     if poison is not None:
         result = _add_poison(result, poison, collisions)
     if fallback is not None:
@@ -87,17 +85,41 @@ def visible_mean(
     heads, num_keys, width = value.shape
     if num_keys == 0:
         return value.new_zeros(heads, num_queries, width)
-    exponent = _headroom(value, 1)
-    scaled = value if exponent == 0 else value * 2.0**-exponent
     seen = value.new_ones(heads, num_keys) if live is None else live.to(value.dtype)
+
+    def mean(rows: Tensor) -> tuple[Tensor, Tensor]:
+        if order is None:
+            return rows.sum(1, keepdim=True) / seen.sum(1).clamp(min=1.0)[:, None, None], seen
+        return rows.cumsum(1) / seen.cumsum(1).clamp(min=1.0)[..., None], seen
+
+    means, _ = _with_headroom(mean, value, 1)
     if order is None:
-        mean = scaled.sum(1, keepdim=True) / seen.sum(1).clamp(min=1.0)[:, None, None]
-    else:
-        means = scaled.cumsum(1) / seen.cumsum(1).clamp(min=1.0)[..., None]
-        position = torch.arange(num_queries, device=value.device) // order.query_group + order.shift
-        mean = means[:, position.clamp(0, num_keys - 1)]
-        mean = mean.masked_fill((position < 0)[:, None], 0.0)
-    return mean if exponent == 0 else mean * 2.0**exponent
+        return means
+    position = torch.arange(num_queries, device=value.device) // order.query_group + order.shift
+    return means[:, position.clamp(0, num_keys - 1)].masked_fill((position < 0)[:, None], 0.0)
+
+
+def _with_headroom(
+    mean: Callable[[Tensor], tuple[Tensor, Tensor]], value: Tensor, num_tables: int
+) -> tuple[Tensor, Tensor]:
+    """`mean(value)`, a convex combination and its totals, also where its sums would overflow.
+
+    Whether any sum may overflow depends on all values, those of the future included, so rows whose
+    own sums do not overflow keep the bits that they have without the detour.
+    """
+    exponent = _headroom(value, num_tables)
+    if exponent == 0:
+        return mean(value)
+    scaled, totals = mean(value * 2.0**-exponent)
+    # Rounding may carry an average of the largest numbers over the largest number. Taken off as a
+    # constant, because the gradient of a clamp is 0 outside.
+    limit = torch.finfo(value.dtype).max * 2.0**-exponent
+    scaled = scaled - (scaled - scaled.clamp(-limit, limit)).detach()
+    result = scaled * 2.0**exponent
+    with torch.no_grad():
+        plain, _ = mean(value)
+        correction = torch.where(plain.isfinite(), plain - result, 0.0)
+    return result + correction, totals
 
 
 def _sums(value: Tensor, collisions: Collisions) -> tuple[Tensor, Tensor]:
