@@ -99,13 +99,13 @@ QUICK = Plan(
 FULL = Plan(
     name="full",
     seeds=(0, 1, 2),
-    match2_hashes=(1, 2, 4),
+    match2_hashes=(1, 2),
     paper_hashes=(1, 2, 3, 4),
     match2_tables=(1, 2, 4, 8, 16, 32),
     match2_draws=10,
     match2_sequences=800,
     match2_test_sequences=3200,
-    induction_tables=(4, 8, 16, 32, 128),
+    induction_tables=(8, 32, 64),
     induction_draws=3,
     induction_sequences=128,
     test_draws=5,
@@ -303,7 +303,7 @@ class Theorem34:
 def training_runs(plan: Plan) -> list[TrainingRun]:
     """Every training of a plan, the longest first, so that no core idles at the end."""
     names = [
-        *(name for name, _ in reversed(plan.more)),
+        *(name for name, _ in plan.more),
         "induction_heads/anna",
         "induction_heads/softmax/beta1",
         *(f"match2/anna/z{z}" for z in reversed(plan.match2_hashes)),

@@ -248,20 +248,25 @@ def induction_rotary_softmax(seed: int, beta: float = 1.0) -> Recipe:
 
 
 def hop_anna(
-    task_name: str, seed: int, *, heads: Sequence[int], steps: int, curriculum: Sequence[int] = ()
+    task_name: str,
+    seed: int,
+    *,
+    heads: Sequence[int],
+    steps: int,
+    curriculum: Sequence[tuple[int, float]] = (),
 ) -> Recipe:
     """Straight-through from scratch: a previous-token layer, then matching layers.
 
     Args:
         heads: of each layer.
-        curriculum: numbers of hops trained on first, in equal parts of the first half.
+        curriculum: fewer hops trained on first, each with the progress until which it lasts.
     """
     task = get_task(task_name)
     layers = [previous_token_layer(heads[0]), *(matching_layer(count) for count in heads[1:])]
     sampler = None
     if curriculum:
-        easier = tuple(task.sampler("train", hops=hops) for hops in curriculum)
-        until = tuple(0.5 * (part + 1) / len(easier) for part in range(len(easier)))
+        easier = tuple(task.sampler("train", hops=hops) for hops, _ in curriculum)
+        until = tuple(progress for _, progress in curriculum)
         sampler = Curriculum((*easier, task.sampler("train")), until)
     stage = straight_through_stage(
         exponent=float(HOP_HASHES), steps=steps, start_exponent=2.0, learning_rate=3e-3
@@ -290,9 +295,11 @@ _RECIPES: dict[str, Callable[[int], Recipe]] = {
     "induction_heads/anna": lambda seed: hop_anna("induction_heads", seed, heads=(1, 4), steps=600),
     "induction_heads/softmax/beta1": lambda seed: induction_softmax(seed, 1.0),
     "induction_heads/softmax_rotary/beta1": lambda seed: induction_rotary_softmax(seed, 1.0),
-    "2_hop/anna": lambda seed: hop_anna("2_hop", seed, heads=(1, 4, 4), steps=800, curriculum=(1,)),
+    "2_hop/anna": lambda seed: hop_anna(
+        "2_hop", seed, heads=(1, 4, 4), steps=1000, curriculum=((1, 0.3),)
+    ),
     "4_hop/anna": lambda seed: hop_anna(
-        "4_hop", seed, heads=(1, 4, 4, 4, 4), steps=1000, curriculum=(1, 2)
+        "4_hop", seed, heads=(1, 4, 4, 4, 4), steps=1200, curriculum=((1, 0.2), (2, 0.45))
     ),
 }
 
