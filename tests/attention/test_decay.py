@@ -43,7 +43,7 @@ def test_groups_and_masks(problem, backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_second_derivatives(problem, backend):
-    small = problem(5, 6, batch=1, heads=1, kv_heads=1, hashes=1, width=2)
+    small = problem(5, 6, batch=1, heads=1, kv_heads=1, num_tables=2, hashes=1, width=2)
 
     def run(value, decay):
         return anna_attention(
