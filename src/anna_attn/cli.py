@@ -131,8 +131,8 @@ OutFolder = Annotated[Path, typer.Option("--out", "-o", help="Folder to write to
 Seed = Annotated[int, typer.Option(help="Of weights, data and hash functions.")]
 
 
-@app.command()
-def reproduce(
+@app.command(name="reproduce")
+def reproduce_paper(
     full: Annotated[
         bool,
         typer.Option("--full", help="Three seeds, all z, 2-hop and 4-hop, larger tests: an hour."),
@@ -146,11 +146,11 @@ def reproduce(
     and finished parts are kept in OUT/work: interrupted and started again, it goes on.
     """
     from anna_attn.lab import experiments
-    from anna_attn.lab.reproduce import reproduce as run
+    from anna_attn.lab.reproduce import reproduce
 
     plan = experiments.FULL if full else experiments.QUICK
     command = f"anna reproduce{' --full' if full else ''} --out {out}"
-    page = run(plan, out, console=Console(), command=command)
+    page = reproduce(plan, out, console=Console(), command=command)
     typer.echo(f"report: {page}")
 
 

@@ -129,14 +129,14 @@ def _report(plan: Plan, results: dict[str, Any], out: Path, command: str) -> Rep
 
 def _numbers(table: tuple[list[str], list[list[str]]]) -> Table:
     columns, rows = table
-    return Table(columns, rows, "The numbers behind the figure.", folded=True)
+    return Table(columns, rows, "every point of the figure", folded=True)
 
 
 def _linearity(results: dict[str, Any]) -> Table:
     lines = linearity(results)
     columns = list(lines[0]) if lines else []
     rows = [[_cell(line[column]) for column in columns] for line in lines]
-    return Table(columns, rows, "Time per token at growing lengths.", folded=True)
+    return Table(columns, rows, "time per token at growing lengths", folded=True)
 
 
 def _cell(value: object) -> str:

@@ -18,7 +18,7 @@ HOPS_TEXT = [
     "draws. Longer inputs than the 100 tokens of training show how far a model carries.",
     "What differs from the paper besides the training: rotary positions in queries and keys, "
     "rotary values (each value is turned by its position and the average turned back), one head "
-    "in the first layer and four (two for more hops) in the others, hyperplane instead of "
+    "in the first layer and four in the others, hyperplane instead of "
     "cross-polytope hashing.",
 ]
 
@@ -26,6 +26,13 @@ HOPS_TEXT = [
 def percent(share: float) -> str:
     """A share as a percentage with three significant digits, zero as 0%."""
     return f"{100 * share:.3g}%"
+
+
+def task_label(recipe_name: str) -> str:
+    """A recipe's task in words: "induction heads", "k-hop, k = 2"."""
+    task = recipe_name.split("/")[0]
+    hops = task.removesuffix("_hop")
+    return f"k-hop, k = {hops}" if hops != task else task.replace("_", " ")
 
 
 def summary(plan_name: str) -> list[str]:
@@ -71,7 +78,7 @@ def hops_table(results: dict[str, Any]) -> Table:
     """Errors of all k-hop models."""
     rows = [
         [
-            row["recipe"].split("/")[0],
+            task_label(row["recipe"]),
             str(row["length"]),
             str(row["num_tables"]),
             percent(row["mean"]),
@@ -85,7 +92,7 @@ def hops_table(results: dict[str, Any]) -> Table:
     ]
     rows += [
         [
-            row["recipe"].split("/")[0],
+            task_label(row["recipe"]),
             "100",
             "32, its own",
             percent(row["mean"]),
@@ -132,7 +139,7 @@ def headline_rows(results: dict[str, Any]) -> list[list[str]]:
     )
     for row in hops["rows"]:
         if row["length"] == 100 and row["num_tables"] in (32, 128):
-            task = row["recipe"].split("/")[0].replace("_", " ")
+            task = task_label(row["recipe"])
             rows.append([f"{task}, l = {row['num_tables']}", "", "", _mean(row)])
     return rows
 

@@ -1,0 +1,70 @@
+"""The job runner on small jobs in real processes."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from anna_attn.lab.jobs import Job, cached, run_jobs
+
+SILENT = Console(file=io.StringIO())
+
+
+@pytest.fixture(autouse=True)
+def _works_can_be_imported_by_workers(monkeypatch):
+    # Workers get this process's path; under pytest's importlib mode test modules are not on it.
+    monkeypatch.syspath_prepend(str(Path(__file__).parent / "works"))
+
+
+def add(name, number, *needs, settings=0):
+    from job_works import Add
+
+    return Job(name, Add(number, needs), {"settings": settings}, needs)
+
+
+def times_run(folder: Path, number: int) -> int:
+    return len((folder / f"ran-{number}").read_text().splitlines())
+
+
+def test_jobs_run_after_what_they_need_and_only_once(tmp_path):
+    jobs = [add("c", 100, "a", "b"), add("a", 1), add("b", 10, "a")]
+    results = run_jobs(jobs, tmp_path, workers=2, console=SILENT)
+    assert {name: result["sum"] for name, result in results.items()} == {"a": 1, "b": 11, "c": 112}
+    assert run_jobs(jobs, tmp_path, workers=2, console=SILENT) == results
+    assert [times_run(tmp_path, n) for n in (1, 10, 100)] == [1, 1, 1]
+    # Other settings, or a file that was damaged: that job runs again, the others do not.
+    jobs[2] = add("b", 10, "a", settings=1)
+    (tmp_path / "c.json").write_text("{")
+    assert run_jobs(jobs, tmp_path, workers=2, console=SILENT) == results
+    assert [times_run(tmp_path, n) for n in (1, 10, 100)] == [1, 2, 2]
+
+
+def test_a_failing_job_ends_the_batch_with_its_own_error_and_keeps_what_was_done(tmp_path):
+    from job_works import Fail
+
+    jobs = [add("a", 1), Job("bad", Fail(), {}, needs=("a",)), add("never", 5, "bad")]
+    with pytest.raises(ValueError, match="the job's own words"):
+        run_jobs(jobs, tmp_path, workers=1, console=SILENT)
+    assert json.loads((tmp_path / "a.json").read_text())["result"] == {"sum": 1}
+    assert not (tmp_path / "never.json").exists()
+
+
+def test_an_unknown_need_is_refused_before_anything_runs(tmp_path):
+    with pytest.raises(ValueError, match=r"job 'a' needs \['z'\]"):
+        run_jobs([add("a", 1, "z")], tmp_path, console=SILENT)
+
+
+def test_cached_makes_once_per_settings(tmp_path):
+    calls = []
+
+    def make():
+        calls.append(1)
+        return {"pair": (1, 2)}
+
+    first = cached("x", {"a": (1,)}, tmp_path, make)
+    assert first == cached("x", {"a": (1,)}, tmp_path, make) == {"pair": [1, 2]}
+    assert len(calls) == 1
+    cached("x", {"a": (2,)}, tmp_path, make)
+    assert len(calls) == 2
