@@ -303,7 +303,7 @@ class Theorem34:
 def training_runs(plan: Plan) -> list[TrainingRun]:
     """Every training of a plan, the longest first, so that no core idles at the end."""
     names = [
-        *(name for name, _ in plan.more),
+        *(name for name, _ in reversed(plan.more)),
         "induction_heads/anna",
         "induction_heads/softmax/beta1",
         *(f"match2/anna/z{z}" for z in reversed(plan.match2_hashes)),

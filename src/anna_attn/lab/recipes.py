@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from anna_attn.lab.tasks import Task, get_task
 from anna_attn.nn import AttentionConfig, Rotary, TransformerConfig, ValueRotary
 from anna_attn.training import (
-    Curriculum,
     Stage,
     TrainConfig,
     expected_stage,
@@ -253,30 +252,36 @@ def hop_anna(
     *,
     heads: Sequence[int],
     steps: int,
-    curriculum: Sequence[tuple[int, float]] = (),
+    easier: Sequence[tuple[int, int]] = (),
 ) -> Recipe:
     """Straight-through from scratch: a previous-token layer, then matching layers.
 
     Args:
         heads: of each layer.
-        curriculum: fewer hops trained on first, each with the progress until which it lasts.
+        steps: on the task itself.
+        easier: stages on fewer hops before it, each as (hops, steps). Every stage starts its
+            learning rate afresh: a rate that has decayed does not learn the next hop.
     """
     task = get_task(task_name)
     layers = [previous_token_layer(heads[0]), *(matching_layer(count) for count in heads[1:])]
-    sampler = None
-    if curriculum:
-        easier = tuple(task.sampler("train", hops=hops) for hops, _ in curriculum)
-        until = tuple(progress for _, progress in curriculum)
-        sampler = Curriculum((*easier, task.sampler("train")), until)
-    stage = straight_through_stage(
-        exponent=float(HOP_HASHES), steps=steps, start_exponent=2.0, learning_rate=3e-3
-    )
+    parts = [(f"{hops}_hop", task.sampler("train", hops=hops), count) for hops, count in easier]
+    parts.append((task.name, None, steps))
+    stages = []
+    for number, (name, sampler, count) in enumerate(parts):
+        stage = straight_through_stage(
+            exponent=float(HOP_HASHES),
+            steps=count,
+            # Wide gradients find the first match; later hops build on sharp ones.
+            start_exponent=2.0 if number == 0 else 4.0,
+            learning_rate=3e-3,
+        )
+        stages.append(replace(stage, name=name, sampler=sampler))
     return Recipe(
         name=f"{task_name}/anna",
         task=task,
         method="anna",
         model=_model(task, layers, seed),
-        stages=(replace(stage, sampler=sampler),),
+        stages=tuple(stages),
         fixed_stages=(fixed_tables_stage(exponent=float(HOP_HASHES), steps=100),),
         config=TrainConfig(seed=seed, batch_size=32, warmup_steps=40),
         family="hyperplane",
@@ -296,10 +301,10 @@ _RECIPES: dict[str, Callable[[int], Recipe]] = {
     "induction_heads/softmax/beta1": lambda seed: induction_softmax(seed, 1.0),
     "induction_heads/softmax_rotary/beta1": lambda seed: induction_rotary_softmax(seed, 1.0),
     "2_hop/anna": lambda seed: hop_anna(
-        "2_hop", seed, heads=(1, 4, 4), steps=1000, curriculum=((1, 0.3),)
+        "2_hop", seed, heads=(1, 4, 4), steps=800, easier=((1, 300),)
     ),
     "4_hop/anna": lambda seed: hop_anna(
-        "4_hop", seed, heads=(1, 4, 4, 4, 4), steps=1200, curriculum=((1, 0.2), (2, 0.45))
+        "4_hop", seed, heads=(1, 4, 4, 4, 4), steps=600, easier=((1, 250), (2, 350))
     ),
 }
 
