@@ -265,7 +265,7 @@ def hop_anna(
     task = get_task(task_name)
     layers = [previous_token_layer(heads[0]), *(matching_layer(count) for count in heads[1:])]
     parts = [(f"{hops}_hop", task.sampler("train", hops=hops), count) for hops, count in easier]
-    parts.append((task.name, None, steps))
+    parts.append((task.name, task.sampler("train"), steps))
     stages = []
     for number, (name, sampler, count) in enumerate(parts):
         stage = straight_through_stage(
