@@ -69,7 +69,7 @@ def test_a_tiny_reproduction_makes_a_report_and_resumes(tmp_path):
     assert "http://" not in html.replace("http://www.w3.org", "")
     results = json.loads((tmp_path / "results.json").read_text())["results"]
     assert results["figure_1a"]["compared_tokens"] == 40 * 32
-    assert len(results["hops"]["rows"]) == 9
+    assert len(results["hops"]["rows"]) == 8
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "work").glob("*.json")}
     reproduce(TINY, tmp_path, console=console, command="anna reproduce (tiny)")
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
