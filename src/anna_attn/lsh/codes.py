@@ -34,26 +34,29 @@ def code_rows(
     """Codes of rows that share their heads' hash functions.
 
     Args: rows (H, R, D) of any float dtype; buffers as `draw_buffers`, with `projection` present.
-    Returns: (H, R, L) int64.
+    Returns: (H, L, R) int64.
     """
     if isinstance(family, Exact):
-        return _mix_rows(rows.to(torch.float64), buffers["mixers"])
+        return _mix_rows(rows.to(torch.float64), buffers["mixers"]).transpose(1, 2)
     if isinstance(family, (Hyperplane, CrossPolytope)):
         rows = _to_grid(rows)
     rows = rows.to(torch.float64)
     projection = buffers["projection"].to(torch.float64)
-    projected = rows @ projection.transpose(-1, -2)
     if isinstance(family, Hyperplane):
-        return _pack_bits(projected >= 0, num_tables, hashes_per_table)
+        # Hashes lead, so that the packed codes come out in the layout they are kept in.
+        projected = projection @ rows.transpose(-1, -2)
+        return _pack_bits(projected, num_tables, hashes_per_table)
+    projected = rows @ projection.transpose(-1, -2)
     if isinstance(family, CrossPolytope):
         axes = projected.unflatten(-1, (num_tables, hashes_per_table, family.num_axes))
-        return _join(_nearest_axis(axes), family.num_values)
+        return _join(_nearest_axis(axes), family.num_values).transpose(1, 2)
     if isinstance(family, Euclidean):
         scale = 1.0 / (GAUSSIAN_SCALE * family.width)
         shift = buffers["offset"].to(torch.float64) * 2.0**-OFFSET_BITS
         cells = torch.floor(projected * scale + shift[:, None])
         cells = cells.clamp(-CELL_LIMIT, CELL_LIMIT).to(torch.int64)
-        return _join(cells.unflatten(-1, (num_tables, hashes_per_table)), None)
+        cells = cells.unflatten(-1, (num_tables, hashes_per_table))
+        return _join(cells, None).transpose(1, 2)
     raise TypeError(f"cannot hash with {type(family).__name__}")
 
 
@@ -72,12 +75,17 @@ def _to_grid(rows: Tensor) -> Tensor:
     return (rows / torch.where(peak > 0, unit, 1.0)).mul_(2.0 ** (GRID_BITS - 1)).round_()
 
 
-def _pack_bits(bits: Tensor, num_tables: int, hashes_per_table: int) -> Tensor:
+def _pack_bits(projected: Tensor, num_tables: int, hashes_per_table: int) -> Tensor:
+    """Signs of (H, L Z, R) as (H, L, R) codes, the first hash of a table in the lowest bit."""
     if hashes_per_table > PACKED_BITS:
-        return _join(bits.unflatten(-1, (num_tables, hashes_per_table)).to(torch.int64), 2)
+        digits = (projected >= 0).unflatten(1, (num_tables, hashes_per_table)).to(torch.int64)
+        return _join(digits.movedim(2, -1), 2)
+    # Straight into floats: torch forms a bool and converts it at a third of the speed.
+    bits = torch.empty_like(projected, dtype=torch.float32)
+    torch.ge(projected, 0, out=bits)
     powers = 2.0 ** torch.arange(hashes_per_table, device=bits.device)
-    pack = torch.kron(torch.eye(num_tables, device=bits.device), powers[:, None])
-    return (bits.to(torch.float32) @ pack).to(torch.int64)
+    pack = torch.kron(torch.eye(num_tables, device=bits.device), powers)
+    return (pack @ bits).to(torch.int64)
 
 
 def _nearest_axis(axes: Tensor) -> Tensor:

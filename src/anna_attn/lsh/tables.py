@@ -10,8 +10,8 @@ from .drawing import draw_buffers, multiply_out
 from .families import CrossPolytope, Exact, Family, Hyperplane
 from .rotations import GAUSSIAN_SCALE
 
-CHUNK_ELEMENTS = 1 << 17
-"""Projections formed at a time: 1 MiB of float64 stays in a core's cache."""
+CHUNK_ELEMENTS = 1 << 18
+"""Projections formed at a time: 2 MiB of float64 stay near a core."""
 
 MIN_CHUNK_ROWS = 32
 """But rows enough that reading the projection matrix is shared, however large it is."""
@@ -139,17 +139,15 @@ class HashTables(nn.Module):
             state = self._state()
             chunk_rows = max(MIN_CHUNK_ROWS, CHUNK_ELEMENTS // self._rows_per_head())
             if batch * length * heads <= chunk_rows:
-                flat.copy_(
-                    self._codes(rows, state).unflatten(1, (batch, length)).permute(0, 3, 1, 2)
-                )
+                flat.copy_(self._codes(rows, state).unflatten(2, (batch, length)))
                 return result
             for h in range(heads):
                 own = {name: buffer[h : h + 1] for name, buffer in state.items()}
                 if "projection" in own:
                     own["projection"] = own["projection"].to(torch.float64)
                 chunks = rows[h : h + 1].split(chunk_rows, dim=1)
-                parts = [self._codes(chunk, own) for chunk in chunks]
-                flat[h].copy_(torch.cat(parts, 1)[0].T.unflatten(1, (batch, length)))
+                parts = [self._codes(chunk, own)[0] for chunk in chunks]
+                flat[h].copy_(torch.cat(parts, 1).unflatten(1, (batch, length)))
         return result
 
     def projections(self, x: Tensor) -> Tensor:
