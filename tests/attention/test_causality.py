@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from anna_attn.attention import anna_attention
+from anna_attn.attention import anna_attention, full
+from anna_attn.lsh import HashTables, Hyperplane
 
 BACKENDS = ("auto", "torch", "torch_one_table", "reference")
 OPTIONS = [{}, {"empty": "mean"}, {"decay": torch.tensor([0.01, 0.5])}]
@@ -37,19 +38,18 @@ def test_no_gradient_from_an_output_to_later_values(problem, backend, when, opti
     assert bool(grad[:, :, : when + 1].any())
 
 
+@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "mean", "decay"])
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
-def test_a_later_infinity_changes_no_earlier_bit(problem, backend, number):
-    if backend == "reference":
-        pytest.skip("the definition multiplies every value by its weight, 0 included")
+def test_a_later_infinity_changes_no_earlier_bit(problem, backend, number, options):
     past = problem(140, 140, dtype=torch.float32)
     value = past.value.detach().clone()
     value[:, :, 100:] = number
-    expected = past.run(is_causal=True, backend=backend)
-    actual = anna_attention(
-        past.query, past.key, value, past.tables, is_causal=True, backend=backend
-    )
+    options = {"is_causal": True, "backend": backend, **options}
+    expected = past.run(**options)
+    actual = anna_attention(past.query, past.key, value, past.tables, **options)
     assert torch.equal(actual[:, :, :100], expected[:, :, :100])
+    assert not bool(actual[:, :, 100:].isfinite().all())
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -84,3 +84,20 @@ def test_the_largest_later_values_change_no_earlier_bit(problem, backend, past_n
     actual = anna_attention(*rows, later, past.tables, **options)
     assert torch.equal(actual[:, :, :100], expected[:, :, :100])
     assert bool(actual.isfinite().all())
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "mean", "decay"])
+def test_how_many_codes_the_future_has_changes_no_earlier_bit(problem, options, monkeypatch):
+    """Tables are summed in groups that fit a budget; the codes in use must not decide it."""
+    past = problem(140, 140, dtype=torch.float32, width=16)
+    # Codes of 20 bits are ranked: 2^20 buckets are more than the tokens can fill.
+    tables = HashTables(Hyperplane(8), 7, 20, 2)
+    few = past.query[:, :, :4].repeat(1, 1, 35, 1)
+    later = few.clone()
+    later[:, :, 70:] = past.query[:, :, 70:]
+    # Room for seven tables of few codes, for three of as many codes as keys.
+    monkeypatch.setattr(full, "STATE_ELEMENTS", 3 * 75 * 16)
+    options = {"is_causal": True, "backend": "torch", **options}
+    expected = anna_attention(few, few, past.value, tables, **options)
+    actual = anna_attention(later, later, past.value, tables, **options)
+    assert torch.equal(actual[:, :, :70], expected[:, :, :70])

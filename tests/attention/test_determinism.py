@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.utils.checkpoint import checkpoint
 
-from anna_attn.attention import anna_attention
+from anna_attn.attention import anna_attention, full
 
 BACKENDS = ("auto", "torch", "torch_one_table", "reference")
 
@@ -99,3 +99,22 @@ def test_the_number_of_threads_changes_no_bit(problem, backend, is_causal):
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize("budget", [200, 5_000, 40_000, 1 << 21])
+@pytest.mark.parametrize("hashes", [4, 20])
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"decay": [0.1, 0.5]}])
+def test_other_rows_of_the_batch_change_no_bit(problem, hashes, options, budget, monkeypatch):
+    """However heads and tables are taken together, and however many codes the others have."""
+    monkeypatch.setattr(full, "STATE_ELEMENTS", budget)
+    plain = problem(150, 150, dtype=torch.float32, batch=3, num_tables=7, hashes=hashes)
+    query, key, value = plain.query, plain.key, plain.value.detach()
+    query[0] = key[0] = query[0, :, :3].repeat(1, 50, 1)
+    if "decay" in options:
+        options = {"is_causal": True, "decay": torch.tensor(options["decay"])}
+    options = {"backend": "torch", **options}
+    together = anna_attention(query, key, value, plain.tables, **options)
+    for b in range(3):
+        rows = [x[b : b + 1] for x in (query, key, value)]
+        alone = anna_attention(*rows, plain.tables, **options)
+        assert torch.equal(alone, together[b : b + 1])

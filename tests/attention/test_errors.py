@@ -103,6 +103,10 @@ def test_types():
         anna_attention(query, key, value, TABLES, key_mask=torch.ones(2, 6))
     with pytest.raises(TypeError, match=r"cu_seqlens must be int32 or int64, got torch.float32"):
         anna_attention(query, key, value, TABLES, cu_seqlens=torch.ones(2))
+    with pytest.raises(TypeError, match="is_causal must be a bool, got 'no' of type str"):
+        anna_attention(query, key, value, TABLES, is_causal="no")
+    with pytest.raises(TypeError, match="enable_gqa must be a bool, got 1 of type int"):
+        anna_attention(query, key, value, TABLES, enable_gqa=1)
     with pytest.raises(TypeError, match="decay must be a float tensor, got float"):
         anna_attention(query, key, value, TABLES, decay=0.5, is_causal=True)
 

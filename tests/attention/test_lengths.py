@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from anna_attn.attention import straight_through_attention
+
 BACKENDS = ("auto", "torch", "torch_one_table", "reference")
 
 
@@ -22,11 +24,39 @@ def test_awkward_lengths(problem, lengths, is_causal, backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_no_batch_no_width(problem, backend):
-    nothing = problem(4, 4, batch=0)
-    assert nothing.run(backend=backend).shape == (0, 2, 4, 5)
-    flat = problem(4, 4, width=0)
-    assert flat.run(backend=backend).shape == (2, 2, 4, 0)
+@pytest.mark.parametrize("length", [4, 300])
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"decay": [0.1, 0.5]}])
+def test_no_batch_no_width(problem, backend, length, options):
+    if "decay" in options:
+        options = {"is_causal": True, "decay": torch.tensor(options["decay"]).requires_grad_()}
+    nothing = problem(length, length, batch=0)
+    output, _ = nothing.gradients([nothing.value], backend=backend, **options)
+    assert output.shape == (0, 2, length, 5)
+    flat = problem(length, length, width=0)
+    assert flat.run(backend=backend, **options).shape == (2, 2, length, 0)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("lengths", [(0, 0), (0, 3), (3, 0)])
+def test_no_rows_stay_in_the_graph_of_values_and_decay(problem, lengths, backend):
+    rates = torch.tensor([0.1, 0.5], dtype=torch.float64, requires_grad=True)
+    nothing = problem(*lengths)
+    wrt = [nothing.value, rates]
+    _, *grads = nothing.gradients(wrt, is_causal=True, backend=backend, decay=rates)
+    assert not any(bool(grad.any()) for grad in grads)
+
+
+@pytest.mark.parametrize("lengths", [(0, 0), (0, 3), (3, 0)])
+def test_a_surrogate_of_no_rows(problem, lengths):
+    rates = torch.tensor([0.1, 0.5], dtype=torch.float64, requires_grad=True)
+    given = problem(*lengths)
+    output = straight_through_attention(
+        given.query, given.key, given.value, given.tables,
+        exponent=2.0, is_causal=True, decay=rates,
+    )  # fmt: skip
+    assert output.shape == (2, 2, lengths[0], 5)
+    (grad,) = torch.autograd.grad(output.sum(), rates)
+    assert not bool(grad.any())
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -113,7 +113,7 @@ def test_zero_rows_and_scale(problem, backend):
     torch.testing.assert_close(output, mean, atol=1e-12, rtol=1e-12)
 
 
-@pytest.mark.parametrize("backend", TABLE_BACKENDS)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("number", [float("inf"), -float("inf"), float("nan")])
 def test_an_infinite_value_reaches_only_those_that_hit_it(problem, backend, is_causal, number):
@@ -137,6 +137,22 @@ def test_an_infinite_value_reaches_only_those_that_hit_it(problem, backend, is_c
     assert torch.equal(dirty[hit].isnan(), expected.isnan())
     assert torch.equal(dirty[hit].nan_to_num(), expected.nan_to_num())
     torch.testing.assert_close(dirty[~hit], clean[~hit], atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("number", [float("inf"), float("nan")])
+def test_an_infinite_value_in_the_mean_of_those_that_hit_nothing(backend, is_causal, number):
+    """Two directions, opposite halves: queries 1 to 3 of the second direction hit no key."""
+    query = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [-1.0, 0.0], [-1.0, 0.0]])[None, None]
+    key = torch.tensor([[1.0, 0.0]]).expand(4, 2)[None, None]
+    value = torch.tensor([[1.0], [2.0], [number], [4.0]])[None, None]
+    output = anna_attention(
+        query, key, value, HashTables(Hyperplane(2), 2, 8),
+        is_causal=is_causal, backend=backend, empty="mean",
+    )  # fmt: skip
+    expected = [1.0, 1.5, number, number] if is_causal else [number] * 4
+    torch.testing.assert_close(output.flatten(), torch.tensor(expected), equal_nan=True)
 
 
 @pytest.mark.parametrize("name", ["query", "key"])

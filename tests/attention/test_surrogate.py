@@ -282,7 +282,7 @@ def test_errors_quote_what_came_and_what_is_accepted():
         expected_attention(q, k, v, HashTables(Exact(5), 1, 1, num_heads=2), exponent=1.0)
     with pytest.raises(TypeError, match="key_mask must be bool"):
         expected_attention(q, k, v, tables, exponent=1.0, key_mask=torch.ones(2, 7))
-    with pytest.raises(ValueError, match=r"\(2, 7\), got \(2, 6\)"):
+    with pytest.raises(ValueError, match=r"shape \(2, 6\); .* B=2, Tk=7"):
         expected_attention(q, k, v, tables, exponent=1.0, key_mask=key_mask()[:, 1:])
     with pytest.raises(ValueError, match="is_causal=True"):
         expected_attention(q, k, v, tables, exponent=1.0, decay=torch.ones(2))

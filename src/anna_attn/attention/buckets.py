@@ -97,6 +97,10 @@ def to_buckets(
     codes of their table, so memory follows the tokens. Keys that are not live go to a bucket that
     no query reads, queries that no key shares a code with to a bucket that no key is in.
 
+    The number of buckets depends on shapes alone: tables are summed in groups that fit the memory
+    for them, and an order of summation that followed the codes would let a later key, or another
+    row of the batch, change an output's last bit.
+
     Cost: O(H L (Tq + Tk) log Tk) time where codes are ranked, else O(H L Tk).
     """
     tokens = query_codes.shape[-1] + key_codes.shape[-1]
@@ -121,5 +125,4 @@ def _rank(
     ranked_keys = torch.zeros_like(key_codes).scatter_(-1, order, ranks)
     place = torch.searchsorted(ordered, query_codes.contiguous()).clamp_(max=num_keys - 1)
     found = ordered.gather(-1, place) == query_codes
-    distinct = int(ranks.max()) + 1 if ranks.numel() else 0
-    return torch.where(found, ranks.gather(-1, place), distinct), ranked_keys, distinct + 1
+    return torch.where(found, ranks.gather(-1, place), num_keys), ranked_keys, num_keys + 1

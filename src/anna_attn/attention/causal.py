@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .buckets import Collisions, Order
-from .full import STATE_ELEMENTS, fill, flat_buckets, read
+from .full import block_sizes, fill, flat_buckets, read
 from .pairs import pack, pair_weights, visible
 
 CHUNK = 64
@@ -28,11 +28,7 @@ def causal_sums(
     totals = value.new_zeros(heads, collisions.num_queries)
     if sums.numel() == 0 or num_keys == 0:
         return sums, totals
-    per_table = collisions.num_buckets * width
-    step_tables = max(1, min(collisions.num_tables, STATE_ELEMENTS // per_table))
-    if collisions.method == "one_table":
-        step_tables = 1
-    step = max(1, STATE_ELEMENTS // (per_table * step_tables))
+    step, step_tables = block_sizes(collisions, width)
     for h in range(0, heads, step):
         block = collisions.heads(h, h + step)
         for t in range(0, collisions.num_tables, step_tables):

@@ -90,6 +90,15 @@ def check_choice(name: str, choice: str, accepted: Sequence[str]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(accepted)}, got {choice!r}")
 
 
+def check_flag(name: str, flag: bool) -> None:
+    """Refuse what is not a bool: a string would count as true.
+
+    Raises: TypeError.
+    """
+    if not isinstance(flag, bool):
+        raise TypeError(f"{name} must be a bool, got {flag!r} of type {type(flag).__name__}")
+
+
 def checked_mask(key_mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
     """The mask as (B, Tk) bool.
 
@@ -115,8 +124,8 @@ def checked_mask(key_mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor 
     reason = ""
     if shape[-2:] == pairs:
         reason = (
-            "; a mask of pairs (Tq, Tk) is not supported, because tables are shared by all "
-            "queries: use key_mask for padding, is_causal for the past, cu_seqlens for packing"
+            "; a mask of pairs (Tq, Tk) is not supported, because ANNA's tables are shared "
+            "by all queries: use key_mask for padding, is_causal for the past, cu_seqlens for packing"
         )
     raise ValueError(
         f"key_mask has shape {shape}; {accepted} with B={batch}, Tk={num_keys}{reason}"

@@ -9,7 +9,7 @@ from torch.nn.functional import embedding_bag
 
 from .buckets import Collisions
 from .causal import chunks
-from .full import STATE_ELEMENTS, flat_buckets
+from .full import block_sizes, flat_buckets
 from .pairs import pack, visible
 
 NEVER = float("-inf")
@@ -33,9 +33,10 @@ def decayed_average(
     A weight relative to the query's latest hit differs from the definition's by a factor that the
     average cancels; the latest hit then weighs 1, so that no total is 0/0 however old it is.
     """
-    if collisions.num_keys == 0:
+    if collisions.num_keys == 0 or value.shape[0] == 0:
         empty = value.new_zeros(value.shape[0], collisions.num_queries)
-        return empty[..., None] + value.sum(1, keepdim=True), empty
+        # Nothing times something keeps value and decay in the graph.
+        return empty[..., None] * decay[:, None, None] + value.sum(1, keepdim=True), empty
     order = collisions.order
     assert order is not None
     position = torch.arange(collisions.num_keys, device=value.device) // order.key_group
@@ -43,17 +44,31 @@ def decayed_average(
     latest = latest_hits(collisions, key_time)
     # Queries that hit nothing have no latest hit; any finite time does, their sums are 0.
     times = Times(latest.clamp(min=0.0), key_time)
-    ones = torch.ones_like(value[..., :1])
+    ones = value.new_ones(*value.shape[:2], 1)
     rows = torch.cat([value, ones], -1)
-    per_table = rows.shape[0] * collisions.num_buckets * rows.shape[2]
-    step = max(1, STATE_ELEMENTS // per_table) if collisions.method != "one_table" else 1
-    sums = rows.new_zeros(())
-    for t in range(0, collisions.num_tables, step):
-        sums = sums + decayed_sums(rows, decay, collisions.tables(t, t + step), times)
+    sums = _sums_by_blocks(rows, decay, collisions, times)
     totals = sums[..., -1]
     missed = latest == NEVER
     result = sums[..., :-1] / totals.masked_fill(missed, 1.0)[..., None]
     return result, totals.detach().masked_fill(missed, 0.0)
+
+
+def _sums_by_blocks(
+    rows: Float[Tensor, "H Tk R"], decay: Float[Tensor, "H"], collisions: Collisions, times: Times
+) -> Float[Tensor, "H Tq R"]:
+    """`decayed_sums` over all tables, some at a time."""
+    step, step_tables = block_sizes(collisions, rows.shape[2])
+    parts = []
+    for h in range(0, rows.shape[0], step):
+        own = slice(h, h + step)
+        block = collisions.heads(h, h + step)
+        then = Times(times.query[own], times.key[own])
+        part = rows.new_zeros(())
+        for t in range(0, collisions.num_tables, step_tables):
+            some = block.tables(t, t + step_tables)
+            part = part + decayed_sums(rows[own], decay[own], some, then)
+        parts.append(part)
+    return torch.cat(parts)
 
 
 def decayed_sums(

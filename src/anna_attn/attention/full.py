@@ -35,11 +35,8 @@ def full_sums(
     totals = value.new_zeros(heads, num_queries)
     if sums.numel() == 0 or num_keys == 0:
         return sums, totals
-    per_table = collisions.num_buckets * width
-    step_tables = max(1, min(collisions.num_tables, STATE_ELEMENTS // per_table))
-    if collisions.method == "one_table":
-        step_tables = 1
-    step = max(1, min(STATE_ELEMENTS // (per_table * step_tables), BLOCK_TOKENS // num_keys))
+    step, step_tables = block_sizes(collisions, width)
+    step = max(1, min(step, BLOCK_TOKENS // num_keys))
     for h in range(0, heads, step):
         block = collisions.heads(h, h + step)
         for t in range(0, collisions.num_tables, step_tables):
@@ -50,6 +47,18 @@ def full_sums(
             sums[h : h + step] += read_sums
             totals[h : h + step] += read_counts
     return sums, totals
+
+
+def block_sizes(collisions: Collisions, width: int) -> tuple[int, int]:
+    """Heads and tables to take together within STATE_ELEMENTS.
+
+    Depends on the shape of one head only, so that the order of summation does too.
+    """
+    per_table = max(1, collisions.num_buckets * width)
+    step_tables = max(1, min(collisions.num_tables, STATE_ELEMENTS // per_table))
+    if collisions.method == "one_table":
+        step_tables = 1
+    return max(1, STATE_ELEMENTS // (per_table * step_tables)), step_tables
 
 
 def fill(

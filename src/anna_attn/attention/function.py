@@ -74,7 +74,8 @@ def anna_attention(
     Args:
         query: (B, Hq, Tq, D) float64, float32, bfloat16 or float16, any strides.
         key: (B, Hkv, Tk, D), query's dtype (under autocast dtypes may differ).
-        value: (B, Hkv, Tk, Dv).
+        value: (B, Hkv, Tk, Dv). An infinity or NaN reaches the queries that collide with it and no
+            others.
         tables: hash functions for D and Hkv heads.
         is_causal: query i sees key j only if j <= i + Tk - Tq. What stands later has no influence
             on any bit of the output.
@@ -96,7 +97,7 @@ def anna_attention(
         a process, names the surrogates to train with.
 
     Raises:
-        TypeError: no tensor, no HashTables, or dtypes that are not accepted.
+        TypeError: no tensor, no HashTables, no bool, or dtypes that are not accepted.
         ValueError: shapes, heads, mask, offsets, decay or names that are not accepted; NaN.
 
     Cost: O(H L N (Z D + Dv)) time and O(H N (L + Dv)) memory, N = Tq + Tk.
@@ -104,6 +105,8 @@ def anna_attention(
     Source: Liu et al. 2025, Algorithms 1 and 2. The null key, "mean" and decay are ours.
     """
     checks.check_tensors(query, key, value, tables, enable_gqa)
+    checks.check_flag("is_causal", is_causal)
+    checks.check_flag("enable_gqa", enable_gqa)
     checks.check_choice("empty", empty, EMPTY_RULES)
     checks.check_choice("backend", backend, BACKENDS)
     checks.check_decay(decay, query, is_causal)
@@ -125,6 +128,10 @@ def anna_attention(
             for part in hashed.parts([length for length in lengths if length > 0])
         ]
         after = value.new_zeros(1, query.shape[1], num_rows - offsets[-1], value.shape[3])
+        # Sums of nothing keep value and decay in the graph where there are no other parts.
+        after = after + value[:, :, :0].sum()
+        if decay is not None:
+            after = after + decay[:0].sum().to(value.dtype)
         return torch.cat([*parts, after], dim=2)
 
 

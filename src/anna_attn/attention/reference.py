@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
+from .poison import add_poison, split_poison
+
 EMPTY_RULES = ("zero", "mean")
 
 
@@ -94,35 +96,42 @@ def dense_attention(
         )
     dtype = torch.float64 if value.dtype == torch.float64 else torch.float32
     with torch.autocast(value.device.type, enabled=False):
-        weights = attention_weights(
-            query_codes,
-            key_codes,
-            is_causal=is_causal,
-            key_mask=key_mask,
-            decay=decay,
-            dtype=dtype,
-        )
-        if empty == "mean":
-            visible = _visible(query_codes, key_codes, is_causal, key_mask).to(dtype)
-            uniform = visible / visible.sum(-1, keepdim=True).clamp(min=1.0)
-            hit_nothing = (weights == 0).all(-1, keepdim=True)
-            weights = torch.where(hit_nothing, uniform, weights)
         rows = value.to(dtype)
         if key_mask is not None:
             # 0 times NaN is NaN, so a masked value has to be replaced, not weighed by 0.
             rows = rows.masked_fill(~key_mask[:, None, :, None], 0.0)
-        grouped = weights.unflatten(1, (rows.shape[1], -1)).flatten(2, 3)
-        output = _mix(grouped, rows).reshape(*weights.shape[:3], rows.shape[-1])
+        rows, poison = split_poison(rows)
+
+        def mixed(rows: Tensor, decay: Tensor | None) -> Tensor:
+            weights = attention_weights(
+                query_codes,
+                key_codes,
+                is_causal=is_causal,
+                key_mask=key_mask,
+                decay=decay,
+                dtype=dtype,
+            )
+            if empty == "mean":
+                visible = _visible(query_codes, key_codes, is_causal, key_mask).to(dtype)
+                uniform = visible / visible.sum(-1, keepdim=True).clamp(min=1.0)
+                hit_nothing = (weights == 0).all(-1, keepdim=True)
+                weights = torch.where(hit_nothing, uniform, weights)
+            grouped = weights.unflatten(1, (rows.shape[1], -1)).flatten(2, 3)
+            return _mix(grouped, rows).reshape(*weights.shape[:3], rows.shape[-1])
+
+        output = mixed(rows, decay)
+        if poison is not None:
+            # An infinity that a query collides with is infinite however old: decay rounds to 0.
+            output = add_poison(output, poison, lambda sign: mixed(sign, None))
     return output.to(value.dtype)
 
 
 def _mix(weights: Tensor, rows: Tensor) -> Tensor:
-    """Convex combinations of rows, which rounding must not carry over the largest number."""
+    """Convex combinations of finite rows, which rounding must not carry over the largest number."""
     half = weights @ (rows * 0.5)
-    if bool(torch.isfinite(rows.detach()).all()):
-        limit = 0.5 * torch.finfo(rows.dtype).max
-        # Taken off as a constant: the gradient of a clamp is 0 outside.
-        half = half - (half - half.clamp(-limit, limit)).detach()
+    limit = 0.5 * torch.finfo(rows.dtype).max
+    # Taken off as a constant: the gradient of a clamp is 0 outside.
+    half = half - (half - half.clamp(-limit, limit)).detach()
     return half * 2.0
 
 
@@ -161,7 +170,7 @@ def _recency(counts: Tensor, decay: Tensor) -> Tensor:
     queries = torch.arange(num_queries, device=counts.device) + (num_keys - num_queries)
     lag = (queries[:, None] - torch.arange(num_keys, device=counts.device)).to(counts.dtype)
     if num_keys == 0:
-        return torch.ones_like(counts)
+        return torch.exp(-decay[:, None, None] * lag)
     latest = lag.expand_as(counts).masked_fill(counts == 0, torch.inf).amin(-1, keepdim=True)
     # Keys without a hit have weight 0 whatever stands here; 0 keeps inf out of the gradient.
     beyond = (lag - latest).masked_fill(counts == 0, 0.0)

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from . import checks
+
 
 def softmax_attention(
     query: Tensor,
@@ -28,7 +30,8 @@ def softmax_attention(
         beta: inverse temperature; None = 1 / sqrt(D).
         is_causal: query i sees key j only if j <= i + Tk - Tq, so that the last query sees all
             keys. torch's own flag aligns at the first row instead when Tq != Tk.
-        key_mask: (B, Tk) bool, True = may be attended. Masked keys and values may be NaN.
+        key_mask: bool (B, Tk) or (B, 1, 1, Tk), True = may be attended. Masked keys and values may
+            be NaN; an infinite value that is not masked reaches rows that cannot see it.
         enable_gqa: allow Hq to be a multiple of Hkv; query head h reads key head h // (Hq / Hkv).
 
     Returns: (B, Hq, Tq, Dv). A row that may see no key is 0 with zero gradient, never NaN.
@@ -40,7 +43,9 @@ def softmax_attention(
         ValueError: wrong rank or shapes that disagree, or a beta that is not finite.
         TypeError: dtypes that differ, or a key_mask that is not bool.
     """
-    _check(query, key, value, beta, key_mask, enable_gqa)
+    _check(query, key, value, beta, enable_gqa)
+    checks.check_flag("is_causal", is_causal)
+    key_mask = checks.checked_mask(key_mask, query, key)
     num_queries, num_keys = query.shape[2], key.shape[2]
     if key_mask is not None:
         hidden = ~key_mask[:, None, :, None]
@@ -89,7 +94,6 @@ def _check(
     key: Tensor,
     value: Tensor,
     beta: float | None,
-    key_mask: Tensor | None,
     enable_gqa: bool,
 ) -> None:
     shapes = f"{tuple(query.shape)}, {tuple(key.shape)}, {tuple(value.shape)}"
@@ -117,12 +121,3 @@ def _check(
         )
     if beta is not None and not math.isfinite(beta):
         raise ValueError(f"beta must be finite or None (1 / sqrt(D)), got {beta!r}")
-    if key_mask is None:
-        return
-    if key_mask.dtype != torch.bool:
-        raise TypeError(f"key_mask must be bool (True = may be attended), got {key_mask.dtype}")
-    if key_mask.shape != (key.shape[0], key.shape[2]):
-        raise ValueError(
-            f"key_mask must be (B, Tk) = {(key.shape[0], key.shape[2])}, "
-            f"got {tuple(key_mask.shape)}"
-        )

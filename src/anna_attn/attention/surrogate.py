@@ -18,6 +18,8 @@ from torch.autograd.function import once_differentiable
 
 from anna_attn.lsh import Family, HashTables, Hyperplane
 
+from . import checks
+
 COSINE_SCALE = 0.9995
 """Cosines are scaled by this before acos, whose slope is infinite at 1."""
 
@@ -51,12 +53,12 @@ def expected_attention(
     Args:
         query: (B, H, Tq, D), of any float dtype; 16-bit ones are computed in float32.
         key: (B, H, Tk, D).
-        value: (B, H, Tk, Dv).
+        value: (B, H, Tk, Dv), finite where not masked: a weight of 0 makes NaN of an infinity.
         tables: hash tables of the heads of `key`.
         exponent: above 0; a tensor must broadcast against (B, H, Tq, Tk).
         floor: at least 0; a row with nothing to see gives 0 also at floor = 0.
         is_causal: query i sees key j iff j <= i + Tk - Tq.
-        key_mask: (B, Tk) bool, True = may be attended.
+        key_mask: bool (B, Tk) or (B, 1, 1, Tk), True = may be attended.
         enable_gqa: allow query to have a multiple of the heads of key and value, which are then
             repeated, as are their hash functions.
         decay: (H,) non-negative, causal only: the recency weights of `anna_attention`.
@@ -68,7 +70,7 @@ def expected_attention(
     Source: ours; the family's probability is that of Definition 3.1 of Liu et al. 2025.
     """
     _check(query, key, value, tables, enable_gqa, exponent)
-    _check_options(query, key, is_causal, key_mask, decay)
+    key_mask = _check_options(query, key, is_causal, key_mask, decay)
     with torch.autocast(value.device.type, enabled=False):
         q, k, v = _prepare(query, key, value, key_mask)
         unit_norm = unit_norm and q.dtype == query.dtype  # 16-bit rows have rounded norms
@@ -116,7 +118,7 @@ def straight_through_attention(
     Source: ours; straight-through estimation as in Bengio et al. 2013 (arXiv:1308.3432).
     """
     _check(query, key, value, tables, enable_gqa, exponent)
-    _check_options(query, key, is_causal, key_mask, decay)
+    key_mask = _check_options(query, key, is_causal, key_mask, decay)
     with torch.autocast(value.device.type, enabled=False):
         q, k, v = _prepare(query, key, value, key_mask)
         unit_norm = unit_norm and q.dtype == query.dtype  # 16-bit rows have rounded norms
@@ -286,6 +288,8 @@ def _lag(query: Tensor, key: Tensor) -> Tensor:
 
 def _relative_recency(counts: Tensor, decay: Tensor, lag: Tensor) -> Tensor:
     """exp(-decay (lag - lag of the latest colliding key)), at most 1."""
+    if counts.shape[-1] == 0:
+        return torch.exp(-decay[:, None, None] * lag)
     with torch.no_grad():
         far = torch.full_like(counts, math.inf)
         latest = torch.where(counts > 0, lag, far).amin(-1, keepdim=True)
@@ -400,18 +404,8 @@ def _check(
 
 def _check_options(
     query: Tensor, key: Tensor, is_causal: bool, key_mask: Tensor | None, decay: Tensor | None
-) -> None:
-    if key_mask is not None:
-        if key_mask.dtype != torch.bool:
-            raise TypeError(f"key_mask must be bool (True = may be attended), got {key_mask.dtype}")
-        if key_mask.shape != (key.shape[0], key.shape[2]):
-            raise ValueError(
-                f"key_mask must be (B, Tk) = {(key.shape[0], key.shape[2])}, "
-                f"got {tuple(key_mask.shape)}"
-            )
-    if decay is None:
-        return
-    if not is_causal:
-        raise ValueError("decay weighs by recency and needs is_causal=True, got False")
-    if decay.shape != (query.shape[1],):
-        raise ValueError(f"decay must be (H,) = ({query.shape[1]},), got {tuple(decay.shape)}")
+) -> Tensor | None:
+    """The mask as (B, Tk)."""
+    checks.check_flag("is_causal", is_causal)
+    checks.check_decay(decay, query, is_causal)
+    return checks.checked_mask(key_mask, query, key)

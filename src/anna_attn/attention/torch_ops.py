@@ -13,6 +13,7 @@ from .causal import causal_sums
 from .decay import decayed_average
 from .dense import dense_sums
 from .full import full_sums
+from .poison import add_poison, split_poison
 
 
 def average(
@@ -28,7 +29,7 @@ def average(
         decay: of each head, causal only.
         fallback: what a query that hits nothing gets; None = 0.
     """
-    value, poison = _split_poison(value)
+    value, poison = split_poison(value)
 
     def mean(rows: Tensor) -> tuple[Tensor, Tensor]:
         if decay is not None:
@@ -38,7 +39,7 @@ def average(
 
     result, totals = _with_headroom(mean, value, collisions.num_tables)
     if poison is not None:
-        result = _add_poison(result, poison, collisions)
+        result = add_poison(result, poison, lambda sign: _sums(sign, collisions)[0])
     if fallback is not None:
         result = torch.where(totals[..., None] > 0, result, fallback)
     return result
@@ -92,7 +93,10 @@ def visible_mean(
             return rows.sum(1, keepdim=True) / seen.sum(1).clamp(min=1.0)[:, None, None], seen
         return rows.cumsum(1) / seen.cumsum(1).clamp(min=1.0)[..., None], seen
 
+    value, poison = split_poison(value)
     means, _ = _with_headroom(mean, value, 1)
+    if poison is not None:
+        means = add_poison(means, poison, lambda sign: mean(sign)[0])
     if order is None:
         return means
     position = torch.arange(num_queries, device=value.device) // order.query_group + order.shift
@@ -143,25 +147,3 @@ def _headroom(value: Tensor, num_tables: int) -> int:
     if largest <= torch.finfo(value.dtype).max / (2 * terms):
         return 0
     return math.ceil(math.log2(2 * terms))
-
-
-def _split_poison(value: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Values without their infinities and NaN, and these; 0 times infinity is NaN in a product,
-    and would reach queries that do not collide with it."""
-    if bool(torch.isfinite(value.detach().sum())):
-        return value, None
-    finite = torch.isfinite(value.detach())
-    if bool(finite.all()):
-        return value, None
-    return value.masked_fill(~finite, 0.0), value.detach().masked_fill(finite, 0.0)
-
-
-def _add_poison(result: Tensor, poison: Tensor, collisions: Collisions) -> Tensor:
-    """Give the queries that collide with an infinity or NaN what their sum would be."""
-    infinity = float("inf")
-    signs = [poison == infinity, poison == -infinity, poison.isnan()]
-    hits = [_sums(sign.to(result.dtype), collisions)[0] > 0 for sign in signs]
-    total = torch.zeros_like(result)
-    for hit, number in zip(hits, (infinity, -infinity, float("nan")), strict=True):
-        total = torch.where(hit, total + number, total)
-    return torch.where(hits[0] | hits[1] | hits[2], total, result)
