@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import platform
+import signal
 from importlib.metadata import version as distribution_version
 from pathlib import Path
 from typing import Annotated
@@ -52,8 +53,8 @@ def _exit_code(error: Exception) -> int:
 
 def _one_line(error: Exception) -> str:
     """The message of an error on one line; the name of its type where it carries no message."""
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split()) or type(error).__name__
 
 
@@ -222,7 +223,10 @@ def evaluate_model(
     hashes_per_table: Annotated[
         int | None, typer.Option("-z", "--hashes-per-table", help="The paper's z.")
     ] = None,
-    draws: Annotated[int, typer.Option(help="Fresh hash draws; 0 = the saved tables.")] = 10,
+    draws: Annotated[
+        int | None,
+        typer.Option(help="Fresh hash draws; 0 = the saved tables. Default: 10."),
+    ] = None,
     sequences: Annotated[int, typer.Option(help="Test sequences.")] = 512,
     length: Annotated[int | None, typer.Option(help="Another length than the task's.")] = None,
     beta: Annotated[float | None, typer.Option(help="Softmax at this temperature instead.")] = None,
@@ -266,14 +270,19 @@ def bench_attention(
     head_dim: Annotated[int, typer.Option(help="D.")] = 64,
     num_tables: Annotated[int, typer.Option("-l", "--num-tables", help="L.")] = 16,
     hashes_per_table: Annotated[int, typer.Option("-z", "--hashes-per-table", help="Z.")] = 8,
-    repeats: Annotated[int, typer.Option(help="Timed calls of each, in turn.")] = 5,
+    repeats: Annotated[int, typer.Option(help="Timed calls of each, in turn.")] = 3,
     max_call_s: Annotated[float, typer.Option(help="Leave out what would take longer.")] = 20.0,
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Time full and causal attention against torch's SDPA in one run, with the error beside it."""
+    """Time full and causal attention against torch's SDPA in one run, with the error beside it.
+
+    Ten minutes with the sizes and threads given here. It cannot resume.
+    """
     from anna_attn.lab.benchmarks import AttentionBenchmark, print_results, run
 
     results = []
+    # Progress goes to stderr, so that stdout holds tables or JSON alone.
+    status = Console(stderr=True).status("starting")
     for count in _numbers("threads", threads):
         benchmark = AttentionBenchmark(
             sizes=_numbers("sizes", sizes),
@@ -285,11 +294,22 @@ def bench_attention(
             max_call_s=max_call_s,
             threads=count,
         )
-        results.append(run(benchmark))
+
+        def progress(what: str, done: int, total: int, count: int = count) -> None:
+            status.update(f"{count} threads: {what} done, {done} of {total}")
+
+        with status:
+            results.append(run(benchmark, progress=progress))
         if not json_output:
-            print_results(results[-1], Console())
+            print_results(results[-1], _wide_console())
     if json_output:
         typer.echo(json.dumps(results))
+
+
+def _wide_console() -> Console:
+    """A console that does not cut a table short where no terminal says how wide it is."""
+    console = Console()
+    return console if console.is_terminal else Console(width=160)
 
 
 def _numbers(name: str, text: str) -> tuple[int, ...]:
@@ -302,8 +322,23 @@ def _numbers(name: str, text: str) -> tuple[int, ...]:
     return numbers
 
 
+def _interrupt(number: int, frame: object) -> None:
+    del number, frame
+    raise KeyboardInterrupt
+
+
+def _stop_as_by_ctrl_c() -> None:
+    """A request to end, or a terminal that goes away, stops the workers as Ctrl-C does."""
+    for name in ("SIGTERM", "SIGHUP"):  # the second is unknown on Windows
+        number = getattr(signal, name, None)
+        # What the parent set to be ignored (nohup) stays ignored.
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _interrupt)
+
+
 def main() -> None:
     """Run the command line; the entry point of the command `anna`."""
+    _stop_as_by_ctrl_c()
     app(prog_name="anna")
 
 

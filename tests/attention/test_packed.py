@@ -71,9 +71,7 @@ def test_only_empty_sequences(problem, backend):
     output = whole.run(cu_seqlens=torch.tensor([0, 0, 0]), backend=backend)
     assert output.shape == (1, 2, 20, 5)
     assert not bool(output.any())
-    output, grad = whole.gradients(
-        [whole.value], cu_seqlens=torch.tensor([0]), backend=backend
-    )
+    output, grad = whole.gradients([whole.value], cu_seqlens=torch.tensor([0]), backend=backend)
     assert not bool(output.any())
     assert not bool(grad.any())
 

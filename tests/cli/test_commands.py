@@ -85,6 +85,18 @@ def test_a_checkpoint_of_another_task(trained):
     check_refused(run("eval", "match2", trained, "--draws", 0, "-l", 4), "draws is 0")
 
 
+def test_options_that_exclude_each_other(trained):
+    check_refused(run("eval", "match2", trained, "--draws", -1), "draws is -1", ">= 0")
+    check_refused(run("eval", "match2", trained, "--beta", 1, "-l", 4), "beta is 1.0", "num_tables")
+    check_refused(run("eval", "match2", trained, "--beta", 1, "--draws", 0), "beta", "draws")
+    check_refused(run("train", "match2", "--steps-scale", "inf"), "steps scale is inf")
+
+
+def test_a_checkpoint_cannot_be_written_over_what_is_no_file(trained, tmp_path):
+    check_refused(run("distill", trained, tmp_path), "it is a folder", str(tmp_path))
+    check_refused(run("distill", trained, ""), "it is a folder")
+
+
 def test_bench_reports_ratio_and_error_in_one_run():
     done = run(
         "bench", "attention", "--sizes", "64,128", "--threads", "1", "--heads", 1, "--head-dim", 16,

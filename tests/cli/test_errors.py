@@ -30,7 +30,7 @@ REFUSED = [
     (ValueError("task must be one of match2, got 'x'"), "task must be one of match2, got 'x'"),
     (TypeError("steps must be an int,\n   got str"), "steps must be an int, got str"),
     (PermissionError(errno.EACCES, "Permission denied", "/out"), "/out: Permission denied"),
-    (OSError(errno.ENOSPC, "No space left on device"), "[Errno 28] No space left on device"),
+    (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
     (ModuleNotFoundError("install 'anna-attn[lab]'"), "install 'anna-attn[lab]'"),
     (CheckpointError("model.json is not a checkpoint"), "model.json is not a checkpoint"),
     (typer.BadParameter("'x' is not a task"), "Invalid value: 'x' is not a task"),

@@ -2,6 +2,11 @@
 
 import io
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -68,3 +73,56 @@ def test_cached_makes_once_per_settings(tmp_path):
     assert len(calls) == 1
     cached("x", {"a": (2,)}, tmp_path, make)
     assert len(calls) == 2
+
+
+BATCH = """
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, sys.argv[1])
+    from job_works import Wait
+    from anna_attn import cli
+    from anna_attn.lab.jobs import Job, run_jobs
+
+    cli._stop_as_by_ctrl_c()
+    run_jobs([Job("wait", Wait(), {})], Path(sys.argv[2]), workers=1)
+"""
+
+
+def is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    # A process that nobody waited for is a zombie: it has ended.
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def wait_for(condition, seconds=30.0):
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
+    return condition()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads the state from /proc")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+def test_no_worker_outlives_the_batch(tmp_path, number):
+    script = tmp_path / "batch.py"
+    script.write_text(BATCH)
+    out = tmp_path / "out"
+    works = Path(__file__).parent / "works"
+    command = [sys.executable, str(script), str(works), str(out)]
+    batch = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert wait_for(lambda: (out / "waiting").exists() and (out / "waiting").read_text())
+        worker = int((out / "waiting").read_text())
+        assert is_running(worker)
+        batch.send_signal(number)
+        _, errors = batch.communicate(timeout=30)
+        assert wait_for(lambda: not is_running(worker))
+        # What was told to stop did so in order; what was killed could not.
+        assert ("KeyboardInterrupt" in errors) == (number != signal.SIGKILL)
+    finally:
+        os.killpg(batch.pid, signal.SIGKILL) if is_running(batch.pid) else None

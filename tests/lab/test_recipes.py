@@ -36,6 +36,8 @@ def test_scaling_changes_steps_only():
     assert all(s.steps == 1 for s in recipe.scaled(1e-9).stages)
     with pytest.raises(ValueError, match="steps scale is 0"):
         recipe.scaled(0.0)
+    with pytest.raises(ValueError, match="steps scale is inf"):
+        recipe.scaled(float("inf"))
 
 
 def test_finding_a_recipe_by_task_and_method():

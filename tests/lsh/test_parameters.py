@@ -125,7 +125,7 @@ def test_a_refusal_says_where_no_factor_does():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((1, 0.1, 10.0, Hyperplane(8)), "n must be an int of at least 2, got 1"),
+        ((1, 0.1, 10.0, Hyperplane(8)), r"n must be an int from 2 to 2\^63 - 1, got 1"),
         ((2.5, 0.1, 10.0, Hyperplane(8)), "got 2.5"),
         ((100, 0.0, 10.0, Hyperplane(8)), "radius must be positive, got 0.0"),
         ((100, 0.1, 1.0, Hyperplane(8)), "approx_factor must exceed 1, got 1.0"),
@@ -133,10 +133,32 @@ def test_a_refusal_says_where_no_factor_does():
         ((100, 1e-17, 10.0, Hyperplane(8)), "radius=1e-17 is too small"),
         ((100, 1e-9, 10.0, Euclidean(8, 1.0)), "radius=1e-09 is too small"),
         ((100, 0.5, 10.0, Exact(8)), "radius 0 only, got radius=0.5"),
-        ((100, 0.1, 10.0, Hyperplane(8), 0.0), r"failure must lie in \(0, 1\), got 0.0"),
+        ((100, 0.1, 10.0, Hyperplane(8), 0.0), r"failure must lie in \[1e-200, 1\), got 0.0"),
         ((100, 0.1, 10.0, Hyperplane(8), 1.5), "got 1.5"),
+        ((100, 0.1, 19.0, Hyperplane(8), 1e-320), "got 1e-320"),
+        ((10**200, 0.1, 19.0, Hyperplane(8)), "got 1000"),
+        ((True, 0.1, 19.0, Hyperplane(8)), "got True"),
     ],
 )
 def test_bad_input_is_quoted(arguments, words):
     with pytest.raises(ValueError, match=words):
         theorem_3_4(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((100, "0.1", 19.0, Hyperplane(8)), "radius must be a number, got '0.1'"),
+        ((100, 0.1, None, Hyperplane(8)), "approx_factor must be a number, got None"),
+        ((100, 0.1, 19.0, Hyperplane(8), "low"), "failure must be a number, got 'low'"),
+        ((100, 0.1, 19.0, "hyperplane"), "family must be a hash family, got str"),
+    ],
+)
+def test_what_is_no_number_is_refused(arguments, words):
+    with pytest.raises(TypeError, match=words):
+        theorem_3_4(*arguments)
+
+
+def test_the_ends_of_what_is_accepted():
+    far = theorem_3_4(2**63 - 1, 0.1, 19.0, Hyperplane(8), 1e-200)
+    assert 0.0 < far.failure_probability <= 1e-200

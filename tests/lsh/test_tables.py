@@ -191,6 +191,18 @@ def test_state_dict_round_trip(family, learnable):
     assert not torch.equal(target(x), source(x))
     target.load_state_dict(torch.load(file, weights_only=True))
     assert torch.equal(target(x), source(x))
+    assert target.seed is None
+
+
+@all_families
+def test_the_seed_is_that_of_the_functions_in_use(family):
+    source, same, other = build(family), build(family), build(family, seed=100)
+    same.load_state_dict(source.state_dict())
+    assert same.seed == source.seed
+    other.load_state_dict(source.state_dict())
+    assert "seed=None" in repr(other) or family == Exact(24)
+    other.redraw(100)
+    assert other.seed == 100
 
 
 def test_what_a_rotation_follows_from_is_saved_once():

@@ -96,6 +96,29 @@ def test_a_failing_flush_or_rename_leaves_the_old_checkpoint(tiny, saved, monkey
     assert os.listdir(saved.parent) == [saved.name]
 
 
+def test_a_link_stays_a_link_and_its_file_is_replaced(tiny, saved, tmp_path):
+    link = tmp_path / "latest.safetensors"
+    link.symlink_to(saved.name)
+    before = saved.read_bytes()
+    save_checkpoint(link, tiny.model(seed=2))
+    assert link.is_symlink()
+    assert saved.read_bytes() != before
+    torch.testing.assert_close(load_checkpoint(link).model_state, tiny.model(seed=2).state_dict())
+
+
+def test_what_is_no_file_is_not_replaced(tiny, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    circle = tmp_path / "circle"
+    circle.symlink_to(circle.name)
+    for path, words in ((pipe, "not a regular file"), (tmp_path, "it is a folder"), (circle, "")):
+        with pytest.raises(CheckpointError, match=f"cannot write {path}: .*{words}") as info:
+            save_checkpoint(path, tiny.model())
+        assert "unchanged" not in str(info.value)
+    assert pipe.is_fifo()
+    assert sorted(os.listdir(tmp_path)) == ["circle", "pipe"]
+
+
 def test_an_interruption_while_saving_leaves_the_old_checkpoint(tiny, saved, monkeypatch):
     before = saved.read_bytes()
 

@@ -124,8 +124,8 @@ def checked_mask(key_mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor 
     reason = ""
     if shape[-2:] == pairs:
         reason = (
-            "; a mask of pairs (Tq, Tk) is not supported, because ANNA's tables are shared "
-            "by all queries: use key_mask for padding, is_causal for the past, cu_seqlens for packing"
+            "; a mask of pairs (Tq, Tk) is not supported, because ANNA's tables are shared by all "
+            "queries: use key_mask for padding, is_causal for the past, cu_seqlens for packing"
         )
     raise ValueError(
         f"key_mask has shape {shape}; {accepted} with B={batch}, Tk={num_keys}{reason}"

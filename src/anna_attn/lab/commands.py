@@ -24,6 +24,8 @@ from anna_attn.training import (
     train,
 )
 
+DEFAULT_DRAWS = 10
+
 
 def train_task(
     task_name: str,
@@ -91,7 +93,7 @@ def evaluate_checkpoint(
     family: str | None,
     num_tables: int | None,
     hashes_per_table: int | None,
-    draws: int,
+    draws: int | None,
     num_sequences: int,
     length: int | None,
     beta: float | None,
@@ -100,10 +102,21 @@ def evaluate_checkpoint(
 
     Args:
         family, num_tables, hashes_per_table: other tables than the model's; None = its own kind.
-        draws: fresh draws of the hash functions; 0 = the tables saved with the model.
-        beta: evaluate softmax attention at this temperature instead.
+        draws: fresh draws of the hash functions; 0 = the tables saved with the model; None = 10.
+        beta: evaluate softmax attention at this temperature instead, which has no tables.
     Returns: JSON-able: what was evaluated, errors per draw, mean and std.
+    Raises: ValueError for options that exclude each other, or a model that does not fit the task.
     """
+    sizes = (family, num_tables, hashes_per_table)
+    if beta is not None and any(option is not None for option in (*sizes, draws)):
+        raise ValueError(
+            f"beta is {beta}: softmax attention has no hash tables; accepted with it: no family, "
+            "num_tables, hashes_per_table or draws"
+        )
+    if draws is None:
+        draws = 0 if beta is not None else DEFAULT_DRAWS
+    if draws < 0:
+        raise ValueError(f"draws is {draws}; accepted: integers >= 0, 0 = the saved tables")
     task = get_task(task_name, length=length)
     model = load_model(checkpoint)
     for field, wanted in (("vocab_size", task.vocab_size), ("num_outputs", task.num_outputs)):
@@ -112,11 +125,9 @@ def evaluate_checkpoint(
                 f"{checkpoint} has {field} = {getattr(model.config, field)}; "
                 f"accepted for {task_name}: {wanted}"
             )
-    if beta is not None:
-        draws = 0
-    elif draws > 0:
+    if draws > 0:
         model = model.with_tables(family, num_tables, hashes_per_table, 0)
-    elif not family is num_tables is hashes_per_table is None:
+    elif any(option is not None for option in sizes):
         raise ValueError(
             "draws is 0, which means the saved tables; accepted with other tables: draws >= 1"
         )

@@ -11,10 +11,12 @@ import multiprocessing
 import os
 import queue
 import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
+from multiprocessing.managers import SyncManager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -123,7 +125,9 @@ def run_jobs(
     if not waiting:
         return results
     context = multiprocessing.get_context("spawn")
-    with context.Manager() as manager, _bars(console) as bars:
+    manager = SyncManager(ctx=context)
+    manager.start(_end_with_parent)
+    with manager, _bars(console) as bars:
         news = manager.Queue()
         overall = bars.add_task("all", total=len(jobs), completed=len(results), detail="")
         pool = ProcessPoolExecutor(workers or num_workers(), context, initializer=_quiet_worker)
@@ -190,6 +194,23 @@ def _quiet_worker() -> None:
     """One thread each; Ctrl-C is for the parent, which then stops the workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
+    _end_with_parent()
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent does, even one that was killed and could tell nobody.
+
+    Else two batches would write to one folder once the command is started again.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        # From a thread: an exception would end the thread alone.
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _stop(pool: ProcessPoolExecutor) -> None:

@@ -59,10 +59,10 @@ class Recipe:
     def scaled(self, factor: float) -> Recipe:
         """The same recipe with `factor` times the steps of every stage, at least one.
 
-        Raises: ValueError if the factor is not positive.
+        Raises: ValueError if the factor is not positive and finite.
         """
-        if not factor > 0.0:
-            raise ValueError(f"steps scale is {factor}; accepted: > 0")
+        if not (factor > 0.0 and math.isfinite(factor)):
+            raise ValueError(f"steps scale is {factor}; accepted: finite numbers > 0")
         if factor == 1.0:
             return self
         stages, fixed_stages = (

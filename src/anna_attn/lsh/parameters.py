@@ -9,6 +9,10 @@ from .families import Exact, Family
 
 RHO_LIMIT = 1.0 / 3.0
 
+LARGEST_N = 2**63 - 1
+SMALLEST_FAILURE = 1e-200
+"""The bounds are formed in float64, which holds n^2 / failure up to here."""
+
 
 @dataclass(frozen=True)
 class TheoremParameters:
@@ -47,16 +51,21 @@ def theorem_3_4(
     Gaussian maps where the guarantee matters.
 
     Args:
-        n: number of keys and of queries, at least 2.
+        n: number of keys and of queries, 2 to 2^63 - 1.
         radius: r, a Euclidean distance (between unit vectors for the angular families).
         approx_factor: c > 1.
         family: gives p1 and p2.
-        failure: bound on eta, in (0, 1); the theorem's n^{-(1 - 3 rho)} by default.
-    Raises: ValueError for rho >= 1/3, naming an approx_factor that would do, and for bad numbers.
+        failure: bound on eta, in [1e-200, 1); the theorem's n^{-(1 - 3 rho)} by default.
+    Raises: ValueError for rho >= 1/3, naming an approx_factor that would do, and for bad numbers;
+        TypeError for what is no number or no family.
     Source: Liu et al. 2025, Theorem 3.4, with explicit constants of ours.
     """
-    if not isinstance(n, int) or n < 2:
-        raise ValueError(f"n must be an int of at least 2, got {n!r}")
+    if not isinstance(family, Family):
+        raise TypeError(f"family must be a hash family, got {type(family).__name__}")
+    if not isinstance(n, int) or isinstance(n, bool) or not 2 <= n <= LARGEST_N:
+        raise ValueError(f"n must be an int from 2 to 2^63 - 1, got {n!r}")
+    for name, number in (("radius", radius), ("approx_factor", approx_factor)):
+        _check_number(name, number)
     if isinstance(family, Exact):
         family.rho(radius, approx_factor)
         return TheoremParameters(n, radius, approx_factor, 1.0, 0.0, 0.0, 1, 1, 0.0)
@@ -66,13 +75,19 @@ def theorem_3_4(
     near = family.probability_at_distance(radius)
     far = family.probability_at_distance(approx_factor * radius)
     eta = n ** -(1.0 - 3.0 * rho) if failure is None else failure
-    if not 0.0 < eta < 1.0:
-        raise ValueError(f"failure must lie in (0, 1), got {failure!r}")
+    _check_number("failure", eta)
+    if not SMALLEST_FAILURE <= eta < 1.0:
+        raise ValueError(f"failure must lie in [{SMALLEST_FAILURE:g}, 1), got {failure!r}")
     tables, hashes = _fixed_point(n, near, far, eta)
     meet = near**hashes
     no_bucket = 0.0 if meet >= 1.0 else math.exp(tables * math.log1p(-meet))
     bound = n * n * (no_bucket + tables * far**hashes)
     return TheoremParameters(n, radius, approx_factor, near, far, rho, tables, hashes, bound)
+
+
+def _check_number(name: str, number: float) -> None:
+    if not isinstance(number, int | float) or isinstance(number, bool):
+        raise TypeError(f"{name} must be a number, got {number!r}")
 
 
 def _fixed_point(n: int, near: float, far: float, eta: float) -> tuple[int, int]:

@@ -34,6 +34,7 @@ class HashTables(nn.Module):
             ones) instead of integer buffers. Codes stay hard; gradients come from `projections`.
 
     Attributes:
+        seed: of the functions in use; None after loading functions that are not those of this seed.
         num_buckets: codes lie in [0, num_buckets); None where they are arbitrary int64 values.
 
     Tables that share a Hadamard panel (up to padded dim / Z of them) rotate by the same matrix;
@@ -44,6 +45,7 @@ class HashTables(nn.Module):
     Source: Liu et al. 2025, section 3.2 (the family G) and Algorithm 1.
     """
 
+    seed: int | None
     num_buckets: int | None
     projection: Tensor
     signs: Tensor
@@ -82,8 +84,7 @@ class HashTables(nn.Module):
             elif not (learnable and name == "signs"):
                 derived = name == "projection" and self._rotates
                 self.register_buffer(name, buffer, persistent=not derived)
-        if not learnable:
-            self.register_load_state_dict_post_hook(_multiply_out_after_load)
+        self.register_load_state_dict_post_hook(_after_load)
 
     @property
     def _rotates(self) -> bool:
@@ -206,8 +207,16 @@ class HashTables(nn.Module):
         )
 
 
-def _multiply_out_after_load(module: nn.Module, _incompatible: object) -> None:
-    """Derived projections follow the loaded signs; they are not stored twice."""
+def _after_load(module: nn.Module, _incompatible: object) -> None:
+    """Derived projections follow the loaded signs; they are not stored twice. So does the seed."""
     assert isinstance(module, HashTables)
+    if module.learnable:
+        module.seed = None
+        return
     if module._rotates:
         module.projection.copy_(module._multiply_out(module.signs))
+    if module.seed is None:
+        return
+    drawn = module._draw(module.seed)
+    if not all(torch.equal(getattr(module, name).cpu(), own) for name, own in drawn.items()):
+        module.seed = None

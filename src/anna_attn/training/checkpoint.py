@@ -28,7 +28,7 @@ from anna_attn.training.errors import CheckpointError
 
 FORMAT = "anna-attn checkpoint"
 FORMAT_VERSION = "1"
-_ACCEPTED = f"accepted: a {FORMAT} file, format version {FORMAT_VERSION} (.safetensors)"
+_ACCEPTED = f"accepted: an {FORMAT} file, format version {FORMAT_VERSION} (.safetensors)"
 
 
 @dataclass(frozen=True)
@@ -161,11 +161,24 @@ def load_model(path: str | Path) -> AnnaTransformer:
 def write_atomically(path: Path, data: bytes) -> None:
     """Replace a file by new contents, or leave it as it was.
 
+    A symbolic link stays one: the file it names is replaced. What is no regular file (a folder, a
+    device, a pipe) is refused, since a rename would put a file in its place.
+
     The temporary file has a fixed name, so that a killed run leaves at most one behind and the next
     save overwrites it. Two processes must not save to one path.
 
     Raises: CheckpointError with the system's reason.
     """
+    target = path
+    try:
+        path = path.resolve()
+        in_the_way = path.exists() and not path.is_file()
+    except (OSError, RuntimeError) as error:
+        # Links in a circle are one or the other, depending on Python's version.
+        raise CheckpointError(f"cannot write {target}: {_reason(error)}") from error
+    if in_the_way:
+        kind = "a folder" if path.is_dir() else "not a regular file"
+        raise CheckpointError(f"cannot write {target}: it is {kind}; accepted: a file's path")
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with open(temporary, "wb") as file:
@@ -174,9 +187,8 @@ def write_atomically(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        reason = error.strerror or str(error)
-        kept = "; the file that was there is unchanged" if path.exists() else ""
-        raise CheckpointError(f"cannot write {path}: {reason}{kept}") from error
+        kept = "; the file that was there is unchanged" if path.is_file() else ""
+        raise CheckpointError(f"cannot write {target}: {_reason(error)}{kept}") from error
     finally:
         # Already renamed if all went well.
         _remove(temporary)
@@ -224,7 +236,7 @@ def _read_safetensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
             f"{path} is not a whole safetensors file ({_one_line(error)}); {_ACCEPTED}"
         ) from error
     except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
+        raise CheckpointError(f"cannot read {path}: {_reason(error)}") from error
 
 
 def _digest(content: str, tensors: Mapping[str, Tensor]) -> str:
@@ -274,6 +286,10 @@ def _restore_optimizer(
     optimizer.load_state_dict(
         {"state": state, "param_groups": optimizer.state_dict()["param_groups"]}
     )
+
+
+def _reason(error: BaseException) -> str:
+    return getattr(error, "strerror", None) or _one_line(error)
 
 
 def _one_line(error: BaseException) -> str:
