@@ -54,6 +54,26 @@ def test_logits_have_a_row_per_token(positions):
         assert model(tokens(length=1)).shape == (4, 1, 3)
 
 
+@pytest.mark.parametrize("shape", [(0, 11), (4, 0), (0, 0)])
+@pytest.mark.parametrize(
+    ("mechanism", "decay"),
+    [
+        (Softmax(1.0), None),
+        *[(m, decay) for m in (None, Expected(2.0), StraightThrough(2.0)) for decay in (None, 0.1)],
+    ],
+)
+def test_no_sequences_and_no_tokens(shape, mechanism, decay):
+    layer = AttentionConfig(head_dim=6, num_tables=4, hashes_per_table=2, decay=decay)
+    model = AnnaTransformer(config(layers=(layer, layer)))
+    model.requires_grad_(mechanism is not None)
+    nothing = torch.zeros(shape, dtype=torch.int64)
+    output = model(nothing, mechanism=mechanism)
+    assert output.shape == (*shape, 3)
+    if mechanism is not None:
+        output.sum().backward()
+        assert not any(bool(p.grad.any()) for p in model.parameters() if p.grad is not None)
+
+
 def test_one_config_makes_one_model():
     before = torch.random.get_rng_state()
     first, second = AnnaTransformer(config()), AnnaTransformer(config())
