@@ -84,6 +84,44 @@ def _check_heads(num_heads: int, num_kv_heads: int, tables: HashTables, enable_g
         )
 
 
+def check_agreement(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
+    """Refuse rows whose ranks, shapes or heads do not fit each other.
+
+    Raises: ValueError; TypeError for an enable_gqa that is no bool.
+    """
+    check_flag("enable_gqa", enable_gqa)
+    shapes = f"{tuple(query.shape)}, {tuple(key.shape)}, {tuple(value.shape)}"
+    if not query.dim() == key.dim() == value.dim() == 4:
+        raise ValueError(f"query, key and value must be (B, H, T, D), got {shapes}")
+    if (
+        query.shape[0] != key.shape[0]
+        or query.shape[3] != key.shape[3]
+        or key.shape[:3] != value.shape[:3]
+    ):
+        raise ValueError(
+            "query (B, Hq, Tq, D), key (B, Hkv, Tk, D) and value (B, Hkv, Tk, Dv) must agree, "
+            f"got {shapes}"
+        )
+    heads, kv_heads = query.shape[1], key.shape[1]
+    if heads != kv_heads and not (enable_gqa and kv_heads and heads % kv_heads == 0):
+        raise ValueError(
+            f"query has {heads} heads and key has {kv_heads}, enable_gqa={enable_gqa}; accepted: "
+            "equal heads, or with enable_gqa=True a multiple of the heads of key"
+        )
+
+
+def check_one_dtype(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Refuse rows of different dtypes.
+
+    Raises: TypeError.
+    """
+    if not query.dtype == key.dtype == value.dtype:
+        raise TypeError(
+            "query, key and value must share a dtype, got "
+            f"{query.dtype}, {key.dtype}, {value.dtype}"
+        )
+
+
 def check_choice(name: str, choice: str, accepted: Sequence[str]) -> None:
     """Refuse a name that is not among those accepted."""
     if choice not in accepted:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from anna_attn.lsh import Exact, HashTables
 
+from . import checks
 from .function import anna_attention
 
 _FACTOR = -0x61C8864680B583EB
@@ -51,7 +52,11 @@ def exact_match_attention(
 
     Source: exact-match attention, as in the proof of Theorem 4.1.
     """
-    _check(query, key, value, enable_gqa)
+    checks.check_agreement(query, key, value, enable_gqa)
+    if query.dtype != key.dtype:
+        raise TypeError(f"query and key must share a dtype, got {query.dtype} and {key.dtype}")
+    if not value.dtype.is_floating_point:
+        raise TypeError(f"value must have a float dtype, got {value.dtype}")
     rows = torch.cat([query.flatten(0, 2), key.flatten(0, 2)])
     numbers = _number_rows(_words(rows.detach())).to(torch.float64)
     num_query_rows = math.prod(query.shape[:3])
@@ -106,28 +111,3 @@ def _number_by_columns(words: Tensor) -> Tensor:
         # Both lie in [0, R), so the pair fits in 62 bits for every R that fits in memory.
         numbers = torch.unique(numbers * len(words) + column, return_inverse=True)[1]
     return numbers
-
-
-def _check(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
-    shapes = f"{tuple(query.shape)}, {tuple(key.shape)}, {tuple(value.shape)}"
-    if not query.dim() == key.dim() == value.dim() == 4:
-        raise ValueError(f"query, key and value must be (B, H, T, D), got {shapes}")
-    if query.dtype != key.dtype:
-        raise TypeError(f"query and key must share a dtype, got {query.dtype} and {key.dtype}")
-    if not value.dtype.is_floating_point:
-        raise TypeError(f"value must have a float dtype, got {value.dtype}")
-    if (
-        query.shape[0] != key.shape[0]
-        or query.shape[3] != key.shape[3]
-        or key.shape[:3] != value.shape[:3]
-    ):
-        raise ValueError(
-            "query (B, Hq, Tq, D), key (B, Hkv, Tk, D) and value (B, Hkv, Tk, Dv) must agree, "
-            f"got {shapes}"
-        )
-    heads, kv_heads = query.shape[1], key.shape[1]
-    if heads != kv_heads and not (enable_gqa and kv_heads and heads % kv_heads == 0):
-        raise ValueError(
-            f"query has {heads} heads and key has {kv_heads}, enable_gqa={enable_gqa}; accepted: "
-            "equal heads, or with enable_gqa=True a multiple of the heads of key"
-        )

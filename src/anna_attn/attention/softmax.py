@@ -43,7 +43,10 @@ def softmax_attention(
         ValueError: wrong rank or shapes that disagree, or a beta that is not finite.
         TypeError: dtypes that differ, or a key_mask that is not bool.
     """
-    _check(query, key, value, beta, enable_gqa)
+    checks.check_agreement(query, key, value, enable_gqa)
+    checks.check_one_dtype(query, key, value)
+    if beta is not None and not math.isfinite(beta):
+        raise ValueError(f"beta must be finite or None (1 / sqrt(D)), got {beta!r}")
     checks.check_flag("is_causal", is_causal)
     key_mask = checks.checked_mask(key_mask, query, key)
     num_queries, num_keys = query.shape[2], key.shape[2]
@@ -87,37 +90,3 @@ def _nothing(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     groups = query.shape[1] // key.shape[1] if key.shape[1] else 1
     key, value = (rows.repeat_interleave(groups, dim=1) for rows in (key, value))
     return query @ key.transpose(-1, -2) @ value
-
-
-def _check(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    beta: float | None,
-    enable_gqa: bool,
-) -> None:
-    shapes = f"{tuple(query.shape)}, {tuple(key.shape)}, {tuple(value.shape)}"
-    if not query.dim() == key.dim() == value.dim() == 4:
-        raise ValueError(f"query, key and value must be (B, H, T, D), got {shapes}")
-    if not query.dtype == key.dtype == value.dtype:
-        raise TypeError(
-            "query, key and value must share a dtype, got "
-            f"{query.dtype}, {key.dtype}, {value.dtype}"
-        )
-    if (
-        query.shape[0] != key.shape[0]
-        or query.shape[3] != key.shape[3]
-        or key.shape[:3] != value.shape[:3]
-    ):
-        raise ValueError(
-            "query (B, Hq, Tq, D), key (B, Hkv, Tk, D) and value (B, Hkv, Tk, Dv) must agree, "
-            f"got {shapes}"
-        )
-    heads, kv_heads = query.shape[1], key.shape[1]
-    if heads != kv_heads and not (enable_gqa and kv_heads and heads % kv_heads == 0):
-        raise ValueError(
-            f"query has {heads} heads and key has {kv_heads}, enable_gqa={enable_gqa}; accepted: "
-            "equal heads, or with enable_gqa=True a multiple of the heads of key"
-        )
-    if beta is not None and not math.isfinite(beta):
-        raise ValueError(f"beta must be finite or None (1 / sqrt(D)), got {beta!r}")

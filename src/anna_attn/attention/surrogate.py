@@ -366,34 +366,13 @@ def _check(
     enable_gqa: bool,
     exponent: float | Tensor,
 ) -> None:
-    shapes = f"{tuple(query.shape)}, {tuple(key.shape)}, {tuple(value.shape)}"
-    if query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
-        raise ValueError(f"query, key and value must be (B, H, T, D), got {shapes}")
-    if not query.dtype == key.dtype == value.dtype:
-        raise TypeError(
-            "query, key and value must share a dtype, got "
-            f"{query.dtype}, {key.dtype}, {value.dtype}"
-        )
-    heads, kv_heads = query.shape[1], key.shape[1]
-    if heads != kv_heads and not (enable_gqa and kv_heads and heads % kv_heads == 0):
-        raise ValueError(
-            f"query has {heads} heads and key has {kv_heads}, enable_gqa={enable_gqa}; accepted: "
-            "equal heads, or with enable_gqa=True a multiple of the heads of key"
-        )
-    if (
-        query.shape[0] != key.shape[0]
-        or key.shape[:3] != value.shape[:3]
-        or query.shape[3] != key.shape[3]
-    ):
-        raise ValueError(
-            "query (B, H, Tq, D), key (B, H, Tk, D) and value (B, H, Tk, Dv) must agree, "
-            f"got {shapes}"
-        )
+    checks.check_agreement(query, key, value, enable_gqa)
+    checks.check_one_dtype(query, key, value)
     if tables.family.measure == "equality":
         raise ValueError(
             f"{tables.family} has no gradient; accepted: hyperplane, cross_polytope, euclidean"
         )
-    if (tables.num_heads, tables.family.dim) != (kv_heads, key.shape[3]):
+    if (tables.num_heads, tables.family.dim) != (key.shape[1], key.shape[3]):
         raise ValueError(
             f"tables are for {tables.num_heads} heads of width {tables.family.dim}, "
             f"got key {tuple(key.shape)}"
