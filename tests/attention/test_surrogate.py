@@ -304,3 +304,38 @@ def test_grouped_heads_share_keys_values_and_hash_functions(stand_in):
         torch.testing.assert_close(out[:, head], alone[:, head // 2])
     with pytest.raises(ValueError, match="4 heads and key has 2, enable_gqa=False"):
         stand_in(q, k, v, tables, exponent=2.0)
+
+
+def test_strays_are_collisions_more_drawn_with_the_tables():
+    """Values that name their keys show every weight: no pair collides in these tables itself."""
+    query, key = torch.zeros(2, 1, 40, 4), torch.zeros(2, 1, 40, 4)
+    query[..., 0], key[..., 0] = 1.0, -1.0
+    value = torch.eye(40).expand(2, 1, 40, 40)
+    tables = HashTables(Hyperplane(4), 2, 16, seed=3)
+    mask = torch.ones(2, 40, dtype=torch.bool)
+    mask[:, 30:] = False
+
+    def weights(stray, **options):
+        return straight_through_attention(
+            query, key, value, tables, exponent=1.0, stray=stray, **options
+        )
+
+    assert not bool(weights(0.0).any())
+    drawn = weights(0.25)
+    assert torch.equal(drawn, weights(0.25))
+    share = float((drawn > 0).float().mean())
+    # 3200 pairs: four standard deviations are 0.03.
+    assert abs(share - 0.25) < 0.03
+    torch.testing.assert_close(drawn.sum(-1), torch.ones(2, 1, 40))
+    limited = weights(0.25, is_causal=True, key_mask=mask)
+    assert bool(limited.any())
+    assert not bool(limited.triu(1).any())
+    assert not bool(limited[..., 30:].any())
+    tables.redraw(4)
+    assert not torch.equal(drawn, weights(0.25))
+    tables.load_state_dict(HashTables(Hyperplane(4), 2, 16, seed=5).state_dict())
+    with pytest.raises(ValueError, match="stray draws from the seed of tables"):
+        weights(0.25)
+    for bad in (-0.1, 1.5, math.nan):
+        with pytest.raises(ValueError, match=r"stray must lie in \[0, 1\]"):
+            weights(bad)

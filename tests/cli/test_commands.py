@@ -42,6 +42,7 @@ def test_train_distill_and_eval_go_together(trained, tmp_path):
     found = [json.loads(result.stdout) for result in (own, fresh, teacher)]
     assert [len(f["errors"]) for f in found] == [1, 3, 1]
     assert all(f["num_tokens"] == 16 * 32 and 0.0 <= f["mean"] <= 1.0 for f in found)
+    assert found[0]["mechanism"] == "anna, cross_polytope, l = 8, z = 1"
     assert found[2]["mechanism"] == "softmax, beta = 0.1"
     words = run("eval", "match2", hashed, "--draws", 1, "--sequences", 16)
     assert "% wrong" in words.stdout

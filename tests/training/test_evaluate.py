@@ -1,8 +1,9 @@
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
 from anna_attn.nn import Hard, StraightThrough
-from anna_attn.training import Evaluation, NonFiniteError, evaluate
+from anna_attn.training import Evaluation, NonFiniteError, best_hash_seed, evaluate
 
 
 def _batches(tiny, number=2):
@@ -67,3 +68,24 @@ def test_logits_that_are_not_finite_are_an_error(tiny):
     model.readout.data[:] = float("nan")
     with pytest.raises(NonFiniteError, match="batch 0"):
         evaluate(model, _batches(tiny), hash_seeds=None)
+
+
+def test_the_best_draw_has_the_lowest_loss(tiny):
+    model, batches, seeds = tiny.model(), _batches(tiny), range(5)
+    before = tiny.weights(model)
+    losses = []
+    for seed in seeds:
+        other = tiny.model()
+        other.redraw(seed)
+        logits = [other(batch.tokens, mechanism=Hard())[batch.mask] for batch in batches]
+        targets = [batch.targets[batch.mask] for batch in batches]
+        loss = cross_entropy(torch.cat(logits), torch.cat(targets))
+        losses.append(float(loss.detach()))
+    assert len(set(losses)) == 5
+    assert best_hash_seed(model, batches, seeds) == losses.index(min(losses))
+    assert best_hash_seed(model, batches, [3]) == 3
+    tiny.assert_same_weights(before, tiny.weights(model))
+    assert model.training
+    for nothing in (([], [1]), (batches, [])):
+        with pytest.raises(ValueError, match="is empty"):
+            best_hash_seed(model, *nothing)

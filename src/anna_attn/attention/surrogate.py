@@ -92,6 +92,7 @@ def straight_through_attention(
     tables: HashTables,
     *,
     exponent: float | Tensor,
+    stray: float = 0.0,
     is_causal: bool = False,
     key_mask: Tensor | None = None,
     enable_gqa: bool = False,
@@ -113,17 +114,28 @@ def straight_through_attention(
     The arguments are those of `expected_attention`; exponent may differ from Z, and a smaller one
     gives wider gradients.
 
+    With stray > 0, c_ij is one more than it is with that probability, independently for every
+    pair, and o no longer that of `anna_attention`. Every draw of tables has a few collisions of
+    pairs that are far apart, each pair so rarely that training may never see it; strays show all
+    of them. They are drawn from the seed of `tables`, and so are part of the draw.
+
     Returns: (B, H, Tq, Dv).
+    Raises: as `expected_attention`; ValueError for a stray that is no probability, or for tables
+        whose seed is not known.
     Cost: O(B H Tq Tk (L + D + Dv)) time, of which L at one byte per pair; O(B H Tq Tk) memory.
     Source: ours; straight-through estimation as in Bengio et al. 2013 (arXiv:1308.3432).
     """
     _check(query, key, value, tables, enable_gqa, exponent)
     key_mask = _check_options(query, key, is_causal, key_mask, decay)
+    if not 0.0 <= stray <= 1.0:
+        raise ValueError(f"stray must lie in [0, 1], got {stray!r}")
     with torch.autocast(value.device.type, enabled=False):
         q, k, v = _prepare(query, key, value, key_mask)
         unit_norm = unit_norm and q.dtype == query.dtype  # 16-bit rows have rounded norms
         codes = _grouped_codes(q, tables), _grouped_codes(k, tables)
         counts = collision_counts(*codes, num_buckets=tables.num_buckets).to(q.dtype)
+        if stray > 0.0:
+            counts += _strays(counts, stray, tables)
         visible = visible_pairs(q.shape[-2], k.shape[-2], is_causal, key_mask, q.device)
         if visible is not None:
             counts = counts.mul_(visible)
@@ -173,6 +185,15 @@ def collision_counts(
             torch.eq(q[:, t, :, None], k[:, t, None, :], out=equal)
             block.add_(equal)
     return counts.view(batch, heads, num_queries, num_keys)
+
+
+def _strays(counts: Tensor, stray: float, tables: HashTables) -> Tensor:
+    """1 for the pairs that collide once more, else 0, in the shape of `counts`."""
+    if tables.seed is None:
+        raise ValueError("stray draws from the seed of tables, which is not known after loading")
+    generator = torch.Generator(counts.device).manual_seed(tables.seed)
+    drawn = torch.rand(counts.shape, generator=generator, device=counts.device)
+    return (drawn < stray).to(counts.dtype)
 
 
 def visible_pairs(

@@ -11,7 +11,7 @@ from anna_attn.lab import atomic
 from anna_attn.lab.experiments import hash_seeds
 from anna_attn.lab.figures.sweep import Evaluations
 from anna_attn.lab.recipes import find_recipe, get_recipe
-from anna_attn.lab.runs import FIXED, MAIN
+from anna_attn.lab.runs import FIXED, MAIN, start_of_fixed_stages
 from anna_attn.lab.tasks import get_task
 from anna_attn.nn import AnnaTransformer, Softmax
 from anna_attn.training import (
@@ -58,7 +58,7 @@ def train_task(
             progress=bar,
         )
         if recipe.fixed_stages:
-            model = load_model(out / MAIN / CHECKPOINT_NAME)
+            model = start_of_fixed_stages(recipe, out / MAIN / CHECKPOINT_NAME)
             train(
                 model,
                 sampler,
@@ -145,9 +145,17 @@ def evaluate_checkpoint(
         "task": task.name,
         "length": task.length,
         "checkpoint": str(checkpoint),
-        "mechanism": "anna" if beta is None else f"softmax, beta = {beta:g}",
+        "mechanism": _described(model) if beta is None else f"softmax, beta = {beta:g}",
         "num_tokens": found.num_tokens,
         "errors": list(found.errors),
         "mean": found.mean,
         "std": found.std,
     }
+
+
+def _described(model: AnnaTransformer) -> str:
+    """Hash tables by layer: "anna, l = 32/32, z = 8/8"."""
+    layers = model.config.layers
+    tables = "/".join(str(layer.num_tables) for layer in layers)
+    hashes = "/".join(str(layer.hashes_per_table) for layer in layers)
+    return f"anna, {layers[0].family}, l = {tables}, z = {hashes}"

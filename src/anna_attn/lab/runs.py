@@ -12,12 +12,17 @@ from anna_attn.training import (
     CHECKPOINT_NAME,
     ProgressCallback,
     ProgressEvent,
+    best_hash_seed,
+    derive_seed,
+    generator_for,
     load_model,
     train,
 )
 
 MAIN = "main"
 FIXED = "fixed_tables"
+
+TABLE_CHOICE_SEQUENCES = 512
 
 
 @dataclass(frozen=True)
@@ -83,8 +88,7 @@ class TrainingRun:
             "loss": done.loss,
         }
         if recipe.fixed_stages:
-            # On from what was saved, so that both parts can be evaluated.
-            model = load_model(main / CHECKPOINT_NAME)
+            model = start_of_fixed_stages(recipe, main / CHECKPOINT_NAME)
             progress = _shifted(report, done.steps, recipe.num_steps)
             last = train(
                 model,
@@ -98,6 +102,28 @@ class TrainingRun:
             result["fixed_steps"] = last.steps
             result["seconds"] = round(done.seconds + last.seconds, 1)
         return result
+
+
+def start_of_fixed_stages(recipe: Recipe, checkpoint: Path) -> AnnaTransformer:
+    """The saved model, so that both parts can be evaluated, with the tables that suit it best.
+
+    It gets as many tables as the recipe is meant for, and of `recipe.table_draws` draws those with
+    the lowest loss on sequences of the training split.
+
+    Raises: CheckpointError, as `load_model`.
+    """
+    model = load_model(checkpoint)
+    if any(layer.num_tables != recipe.num_tables for layer in model.config.layers):
+        model = model.with_tables(num_tables=recipe.num_tables, seed=recipe.config.seed)
+    if recipe.table_draws:
+        generator = generator_for(recipe.config.seed, "choice of tables")
+        batch = recipe.task.sampler("train")(TABLE_CHOICE_SEQUENCES, generator)
+        seeds = [
+            derive_seed(recipe.config.seed, "table draw", draw)
+            for draw in range(recipe.table_draws)
+        ]
+        model.redraw(best_hash_seed(model, [batch], seeds))
+    return model
 
 
 def _shifted(report: Report, before: int, total: int) -> ProgressCallback:

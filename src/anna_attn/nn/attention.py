@@ -196,6 +196,7 @@ class AnnaAttention(nn.Module):
                 value,
                 self.tables,
                 exponent=mechanism.exponent,
+                stray=mechanism.stray,
                 is_causal=is_causal,
                 key_mask=key_mask,
                 enable_gqa=groups > 1,

@@ -50,13 +50,18 @@ class Expected:
 class StraightThrough:
     """Hard collision counts forward, L p^exponent backward.
 
-    Args: exponent: as in `Expected`.
+    Args: exponent: as in `Expected`; stray: the chance that a pair shares one more bucket than it
+        does, see `straight_through_attention`.
     """
 
     exponent: float
+    stray: float = 0.0
 
     def __post_init__(self) -> None:
         _check("exponent", self.exponent, zero_allowed=False)
+        _check("stray", self.stray, zero_allowed=True)
+        if self.stray > 1:
+            raise ValueError(f"stray must be a probability, got {self.stray!r}")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from anna_attn.training.errors import (
     NonFiniteError,
     TrainingError,
 )
-from anna_attn.training.evaluate import Evaluation, evaluate
+from anna_attn.training.evaluate import Evaluation, best_hash_seed, evaluate
 from anna_attn.training.loop import (
     CHECKPOINT_NAME,
     METRICS_NAME,
@@ -68,6 +68,7 @@ __all__ = [
     "TrainState",
     "TrainingBars",
     "TrainingError",
+    "best_hash_seed",
     "derive_seed",
     "direct_stages",
     "distill",

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch.nn.functional import cross_entropy
 
 from anna_attn.nn import AnnaTransformer, Hard, Mechanism
 from anna_attn.training.batch import Batch
@@ -96,6 +97,42 @@ def evaluate(
         wrong_sequences=tuple(sequences for _, sequences in counts),
         hash_seeds=None if hash_seeds is None else tuple(int(seed) for seed in hash_seeds),
     )
+
+
+def best_hash_seed(
+    model: AnnaTransformer, batches: Iterable[Batch], hash_seeds: Sequence[int]
+) -> int:
+    """Pick the draw of hash tables under which a model has the lowest loss.
+
+    A model trained for any tables has only to run on its own: a draw in which no two of its keys
+    share more buckets than they should is found among a few, and no training makes up for it.
+
+    Args:
+        model: any mode, any device; it is left as it is.
+        batches: what to judge on; not test data, since the choice is part of training.
+        hash_seeds: at least one.
+    Returns: one of the seeds, the first among equals.
+    Raises: ValueError: no batch, or no seed.
+    Cost: (number of seeds) forward passes over all batches.
+    """
+    batches = tuple(batches)
+    if not batches or len(hash_seeds) == 0:
+        raise ValueError("batches or hash_seeds is empty; accepted: at least one of each")
+    model = copy.deepcopy(model).eval()
+    device = next(model.parameters()).device
+    batches = tuple(batch.to(device) for batch in batches)
+    losses = []
+    for seed in hash_seeds:
+        model.redraw(int(seed))
+        losses.append(sum(_total_loss(model, batch) for batch in batches))
+    return int(hash_seeds[losses.index(min(losses))])
+
+
+def _total_loss(model: AnnaTransformer, batch: Batch) -> float:
+    with torch.no_grad():
+        logits = model(batch.tokens, key_mask=batch.key_mask, mechanism=Hard())
+        loss = cross_entropy(logits[batch.mask], batch.targets[batch.mask], reduction="sum")
+    return float(loss)
 
 
 def _count_wrong(

@@ -141,6 +141,7 @@ def straight_through_stage(
     *,
     exponent: float,
     steps: int,
+    stray: float = 0.0,
     start_exponent: float | None = None,
     anneal_share: float = 0.7,
     learning_rate: float = 2e-3,
@@ -150,13 +151,15 @@ def straight_through_stage(
 
     Args:
         exponent: the backward kernel's exponent at the end; hashes_per_table of the tables.
+        stray: the chance of one more collision of any pair, so that the readout learns to stand
+            those that a draw seldom has; see `straight_through_attention`.
         start_exponent: its exponent at the start, raised geometrically; None = no annealing.
     """
     schedule = Geometric(start_exponent or exponent, exponent, anneal_share)
     return Stage(
         name="straight_through",
         steps=steps,
-        mechanism=lambda progress: StraightThrough(schedule(progress)),
+        mechanism=lambda progress: StraightThrough(schedule(progress), stray),
         learning_rate=learning_rate,
         fresh_hashes=True,
         early_stop=early_stop,
