@@ -122,5 +122,5 @@ def test_mechanisms_refuse():
         Expected(0)
     with pytest.raises(ValueError, match="exponent must be a finite number > 0, got nan"):
         StraightThrough(float("nan"))
-    with pytest.raises(ValueError, match="stray must be a probability, got 1.5"):
+    with pytest.raises(ValueError, match=r"stray must be a probability, got 1\.5"):
         StraightThrough(1.0, stray=1.5)
