@@ -326,12 +326,16 @@ def jobs(plan: Plan) -> list[Job]:
         ("figure_1b", Figure1b(plan), _names(trainings, "induction_heads")),
         ("hops", Hops(plan), _names(trainings, "induction_heads", "2_hop", "4_hop")),
     ]
-    # A measurement is kept only while the models it was made on are the same.
-    made_of = _digest([job.settings for job in trainings])
-    settings = {**asdict(plan), "trainings": made_of, "version": anna_attn.__version__}
     return trainings + [
-        Job(name=name, work=work, settings=settings, needs=needs) for name, work, needs in measured
+        Job(name, work, _measured_on(plan, [t for t in trainings if t.name in needs]), needs)
+        for name, work, needs in measured
     ]
+
+
+def _measured_on(plan: Plan, trainings: Sequence[Job]) -> dict[str, Any]:
+    """A measurement is kept only while the models it was made on are the same."""
+    made_of = _digest([training.settings for training in trainings])
+    return {**asdict(plan), "trainings": made_of, "version": anna_attn.__version__}
 
 
 def _settings(run: TrainingRun) -> dict[str, Any]:
