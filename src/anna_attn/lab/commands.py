@@ -10,7 +10,8 @@ from rich.console import Console
 from anna_attn.lab import atomic
 from anna_attn.lab.experiments import hash_seeds
 from anna_attn.lab.figures.sweep import Evaluations
-from anna_attn.lab.recipes import find_recipe, get_recipe
+from anna_attn.lab.lock import exclusive
+from anna_attn.lab.recipes import Recipe, find_recipe, get_recipe
 from anna_attn.lab.runs import FIXED, MAIN, start_of_fixed_stages
 from anna_attn.lab.tasks import get_task
 from anna_attn.nn import AnnaTransformer, Softmax
@@ -40,14 +41,24 @@ def train_task(
     """Train one recipe into `out`, or continue there.
 
     Returns: the checkpoint of the part trained for any tables.
+    Raises: OSError if `out` cannot be written or another run is writing there.
     """
     name = find_recipe(task_name, method, hashes_per_table)
     recipe = get_recipe(name, seed).scaled(steps_scale)
     console.print(recipe.task.describe())
+    out.mkdir(parents=True, exist_ok=True)
+    with exclusive(out):
+        _train(recipe, f"{name}, seed {seed}", out, console)
+        about = {"recipe": name, "seed": seed, "steps_scale": steps_scale, "task": task_name}
+        atomic.write_json(out / "run.json", about)
+    return out / MAIN / CHECKPOINT_NAME
+
+
+def _train(recipe: Recipe, label: str, out: Path, console: Console) -> None:
     model = AnnaTransformer(recipe.model)
     sampler = recipe.task.sampler("train")
     with TrainingBars(console=console) as bars:
-        bar = bars.add(f"{name}, seed {seed}")
+        bar = bars.add(label)
         train(
             model,
             sampler,
@@ -68,9 +79,6 @@ def train_task(
                 resume=True,
                 progress=bars.add("its own tables"),
             )
-    about = {"recipe": name, "seed": seed, "steps_scale": steps_scale, "task": task_name}
-    atomic.write_json(out / "run.json", about)
-    return out / MAIN / CHECKPOINT_NAME
 
 
 def distill_checkpoint(

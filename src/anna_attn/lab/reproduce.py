@@ -15,6 +15,7 @@ from anna_attn.lab.benchmarks import AttentionBenchmark, linearity
 from anna_attn.lab.experiments import Plan
 from anna_attn.lab.figures import figure_1a, figure_1b, remark_3_6, scaling, theorem_3_4
 from anna_attn.lab.jobs import cached, run_jobs
+from anna_attn.lab.lock import exclusive
 from anna_attn.lab.report import Picture, Report, Section, Table
 from anna_attn.lab.tasks import get_task
 
@@ -30,12 +31,19 @@ def reproduce(plan: Plan, out: Path, *, console: Console, command: str) -> Path:
         out: gets index.html and results.json; models and kept results below out/work.
         command: shown beside every figure.
     Returns: the path of index.html.
-    Raises: OSError if `out` cannot be written; the errors of training.
+    Raises: OSError if `out` cannot be written or another run is writing there; the errors of
+        training.
     """
     check_writable(out)
+    work = out / WORK
+    work.mkdir(exist_ok=True)
+    with exclusive(work):
+        return _reproduce(plan, out, work, console, command)
+
+
+def _reproduce(plan: Plan, out: Path, work: Path, console: Console, command: str) -> Path:
     for name in ("match2", "induction_heads"):
         console.print(get_task(name).describe())
-    work = out / WORK
     results = run_jobs(experiments.jobs(plan), work, console=console)
     results["scaling"] = _scaling(plan, work, console)
     page = report.write(_report(plan, results, out, command), out)
