@@ -1,0 +1,22 @@
+"""Steps that protocols are made of; each says its rounds and words."""
+
+from .fetch import fetch
+from .items import Layout
+from .neighbour import from_neighbour
+from .sort import Key, RadixSort, place_by_slot
+from .tree import broadcast, exclusive_scan, forget, num_levels, reduce, scan_memory
+
+__all__ = [
+    "Key",
+    "Layout",
+    "RadixSort",
+    "broadcast",
+    "exclusive_scan",
+    "fetch",
+    "forget",
+    "from_neighbour",
+    "num_levels",
+    "place_by_slot",
+    "reduce",
+    "scan_memory",
+]
