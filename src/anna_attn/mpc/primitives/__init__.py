@@ -3,6 +3,7 @@
 from .fetch import fetch
 from .items import Layout
 from .neighbour import from_neighbour
+from .segmented import segmented_scan, segmented_scan_memory
 from .sort import Key, RadixSort, place_by_slot
 from .tree import broadcast, exclusive_scan, forget, num_levels, reduce, scan_memory
 
@@ -19,4 +20,6 @@ __all__ = [
     "place_by_slot",
     "reduce",
     "scan_memory",
+    "segmented_scan",
+    "segmented_scan_memory",
 ]
