@@ -31,7 +31,7 @@ class Inbox:
         payload (n, recv, width): words; 0 where there is no message.
     """
 
-    count: Int64[np.ndarray, "n"]
+    count: Int64[np.ndarray, n]
     source: Int64[np.ndarray, "n recv"]
     payload: Int64[np.ndarray, "n recv width"]
 
@@ -112,9 +112,7 @@ class Protocol:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 1 <= self.word_bits <= LARGEST_WORD_BITS:
-            raise ValueError(
-                f"word_bits must lie in 1..{LARGEST_WORD_BITS}, got {self.word_bits}"
-            )
+            raise ValueError(f"word_bits must lie in 1..{LARGEST_WORD_BITS}, got {self.word_bits}")
         if self.num_machines * self.words_per_machine < self.num_words:
             raise ValueError(
                 f"{self.num_machines} machines of {self.words_per_machine} words cannot hold "
@@ -257,7 +255,7 @@ class Trace:
 class Result:
     """Output words and the trace of the run that gave them."""
 
-    output: Int64[np.ndarray, "num_outputs"]
+    output: Int64[np.ndarray, num_outputs]
     trace: Trace
 
 

@@ -70,6 +70,7 @@ def run_step(
             found = f"field {name!r} of shape {field.shape} and {field.dtype}"
             raise WrongShape(*where, None, found, f"integers with {len(ids)} rows")
         _check_words(where, f"field {name!r}", ids, field, protocol.word_bits)
+        freeze(field)
     # Rows have one shape, so all machines keep as many words.
     words = sum(int(np.prod(field.shape[1:])) for field in fields.values())
     if words > protocol.local_memory and len(ids):
@@ -134,7 +135,15 @@ def deliver(
     source[row, place] = outbox.source[order]
     payload = np.zeros((num, step.recv, step.width), dtype=np.int64)
     payload[row, place] = outbox.payload[order]
+    for array in (count, source, payload):
+        freeze(array)
     return Inbox(count, source, payload), int(count.max(initial=0)) * (step.width + 1)
+
+
+def freeze(array: np.ndarray) -> np.ndarray:
+    """Make an array an error to write into: steps must leave their arguments as they are."""
+    array.flags.writeable = False
+    return array
 
 
 def _ordered(outbox: Outbox, order: np.ndarray) -> bool:

@@ -33,11 +33,14 @@ class Hostile:
     ) -> Result:
         """As `InProcess.run`."""
         generator = np.random.default_rng(self.seed)
-        placed, ids = protocol.placed(words), np.arange(protocol.num_machines)
+        placed = protocol.placed(words)
+        ids = enforce.freeze(np.arange(protocol.num_machines))
         memory, kept = enforce.start(protocol, ids, placed)
         traces = [StepTrace("input", None, kept, 0, 0, 0)]
         inbox, rounds = Inbox.empty(len(ids)), 0
         for done, step in enumerate(protocol.steps):
+            # All machines at once first: what a step does wrong has the name it has elsewhere.
+            enforce.run_step(protocol, step, rounds, ids, memory, inbox)
             enforce.check_locality(step, rounds, ids, memory, inbox, self.seed + done)
             parts = self._blocks(generator, protocol, step, rounds, memory, inbox)
             memory = _joined([(which, part.memory) for which, part in parts], len(ids))
@@ -91,9 +94,7 @@ class Hostile:
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:
-    array = array.copy()
-    array.flags.writeable = False
-    return array
+    return enforce.freeze(array.copy())
 
 
 def _joined(parts: list[tuple[np.ndarray, Memory]], num_machines: int) -> Memory:

@@ -41,20 +41,18 @@ class InProcess:
             `anna_attn.mpc.errors` with step, round, machine, found and allowed.
         """
         placed = protocol.placed(words)
-        ids = np.arange(protocol.num_machines)
+        ids = enforce.freeze(np.arange(protocol.num_machines))
         memory, kept = enforce.start(protocol, ids, placed)
         traces = [StepTrace("input", None, kept, 0, 0, 0)]
         inbox, rounds = Inbox.empty(len(ids)), 0
         for done, step in enumerate(protocol.steps):
+            after = enforce.run_step(protocol, step, rounds, ids, memory, inbox)
             if self.check_locality:
                 enforce.check_locality(step, rounds, ids, memory, inbox, self.seed)
-            after = enforce.run_step(protocol, step, rounds, ids, memory, inbox)
             memory, received = after.memory, 0
             inbox = Inbox.empty(len(ids))
             if step.fanout > 0:
-                inbox, received = enforce.deliver(
-                    protocol, step, rounds, 0, len(ids), after.outbox
-                )
+                inbox, received = enforce.deliver(protocol, step, rounds, 0, len(ids), after.outbox)
             traces.append(
                 StepTrace(
                     step.name,

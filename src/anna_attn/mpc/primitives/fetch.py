@@ -14,7 +14,14 @@ Answer = Callable[[Memory], np.ndarray]
 
 
 def fetch(
-    layout: Layout, addresses: str, answer: Answer, *, out: str, num_requests: int, recv: int, width: int
+    layout: Layout,
+    addresses: str,
+    answer: Answer,
+    *,
+    out: str,
+    num_requests: int,
+    recv: int,
+    width: int,
 ) -> tuple[Step, ...]:
     """Fetch what the owners of items answer.
 

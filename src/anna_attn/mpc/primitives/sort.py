@@ -67,7 +67,9 @@ class RadixSort:
         steps: list[Step] = []
         for key in reversed(self.keys):
             for shift in range(0, key.bits, self.digit_bits):
-                steps += self._pass(items, key.column, shift, min(self.digit_bits, key.bits - shift))
+                steps += self._pass(
+                    items, key.column, shift, min(self.digit_bits, key.bits - shift)
+                )
         return tuple(steps)
 
     def _pass(self, items: str, column: int, shift: int, bits: int) -> list[Step]:
@@ -80,7 +82,8 @@ class RadixSort:
             return np.where(self.layout.valid(ids), digit, buckets)
 
         def count(ids: np.ndarray, memory: Memory, inbox: Inbox):
-            return {**memory, f"{items}.histogram": _histogram(digits(ids, memory), buckets)}, None, None
+            histogram = _histogram(digits(ids, memory), buckets)
+            return {**memory, f"{items}.histogram": histogram}, None, None
 
         def route(ids: np.ndarray, memory: Memory, inbox: Inbox):
             digit = digits(ids, memory)
@@ -129,7 +132,7 @@ def place_by_slot(inbox: Inbox, slots: int, width: int) -> np.ndarray:
 
 
 def _histogram(digit: np.ndarray, buckets: int) -> np.ndarray:
-    num, slots = digit.shape
+    num = len(digit)
     flat = digit + np.arange(num)[:, None] * (buckets + 1)
     counts = np.bincount(flat.ravel(), minlength=num * (buckets + 1))
     return counts.reshape(num, buckets + 1)[:, :buckets].astype(np.int64)

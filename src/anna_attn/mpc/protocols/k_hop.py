@@ -23,8 +23,8 @@ def induction_heads(num_words: int, eps: float, *, num_symbols: int) -> Protocol
 def k_hop(num_words: int, eps: float, *, num_symbols: int, hops: int) -> Protocol:
     """Follow the last earlier occurrence k times.
 
-    sigma(i) = max({0} u {j <= i : w_{j - 1} = w_i}), positions from 1; the answer at i is the symbol
-    at sigma^k(i), or `num_symbols` where a hop leads nowhere.
+    sigma(i) = max({0} u {j <= i : w_{j - 1} = w_i}), positions from 1; the answer at i is the
+    symbol at sigma^k(i), or `num_symbols` where a hop leads nowhere.
 
     Items (symbol, position, next symbol) are sorted stably by symbol: the item just before an
     item's own is the last earlier occurrence. Pointers then double by request and reply. No machine
@@ -138,9 +138,7 @@ def _hop_further(
 
     def settle(ids: np.ndarray, memory: Memory, inbox: Inbox):
         asked = memory["address"] > 0
-        got = np.stack(
-            [memory["got"][..., 0], np.where(asked, memory["got"][..., 1], blank)], -1
-        )
+        got = np.stack([memory["got"][..., 0], np.where(asked, memory["got"][..., 1], blank)], -1)
         kept = {name: field for name, field in memory.items() if name not in ("address", "got")}
         parts = np.split(got, len(which), axis=1)
         return {**kept, **dict(zip(which, parts, strict=True))}, None, None

@@ -17,8 +17,8 @@ def sort(num_words: int, eps: float, *, word_bits: int = 32) -> Protocol:
         eps: machines keep O(N^eps) words.
         word_bits: p.
     Returns: a protocol whose output are the words in order.
-    Cost: ceil(p / log2 B) (2 ceil(log_f P) + 1) rounds with B, f about N^(eps / 2): for p = O(log N)
-        O(1 / eps^2), whatever N. Deterministic.
+    Cost: ceil(p / log2 B) (2 ceil(log_f P) + 1) rounds with B, f about N^(eps / 2): for
+        p = O(log N) that is O(1 / eps^2), whatever N. Deterministic.
     Source: radix sort on prefix sums, as in Goodrich et al. 2011.
     """
     sizes = Sizes(num_words, eps)
@@ -32,7 +32,8 @@ def sort(num_words: int, eps: float, *, word_bits: int = 32) -> Protocol:
         name="sort",
         num_machines=layout.num_machines,
         local_memory=plan.memory_words,
-        word_bits=word_bits,
+        # Counts of items are words too.
+        word_bits=max(word_bits, num_words.bit_length()),
         num_words=num_words,
         words_per_machine=layout.per_machine,
         init=init,
