@@ -31,7 +31,7 @@ class Inbox:
         payload (n, recv, width): words; 0 where there is no message.
     """
 
-    count: Int64[np.ndarray, n]
+    count: Int64[np.ndarray, " n"]
     source: Int64[np.ndarray, "n recv"]
     payload: Int64[np.ndarray, "n recv width"]
 
@@ -255,7 +255,7 @@ class Trace:
 class Result:
     """Output words and the trace of the run that gave them."""
 
-    output: Int64[np.ndarray, num_outputs]
+    output: Int64[np.ndarray, " num_outputs"]
     trace: Trace
 
 
