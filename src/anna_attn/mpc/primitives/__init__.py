@@ -2,12 +2,14 @@
 
 from .fetch import fetch
 from .items import Layout
+from .join import Join
 from .neighbour import from_neighbour
 from .segmented import segmented_scan, segmented_scan_memory
 from .sort import Key, RadixSort, place_by_slot
 from .tree import broadcast, exclusive_scan, forget, num_levels, reduce, scan_memory
 
 __all__ = [
+    "Join",
     "Key",
     "Layout",
     "RadixSort",

@@ -1,7 +1,17 @@
 """Protocols: functions from sizes to a program for machines."""
 
+from .anna_attention import AttentionShape, anna_attention
 from .k_hop import induction_heads, k_hop
+from .match2 import match2
 from .prefix_sum import prefix_sum
 from .sort import sort
 
-__all__ = ["induction_heads", "k_hop", "prefix_sum", "sort"]
+__all__ = [
+    "AttentionShape",
+    "anna_attention",
+    "induction_heads",
+    "k_hop",
+    "match2",
+    "prefix_sum",
+    "sort",
+]
