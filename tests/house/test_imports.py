@@ -27,6 +27,12 @@ def test_the_library_starts_without_the_extra_lab():
     assert loaded & {"anna_attn.lab", "matplotlib", "jinja2", "scipy", "typer"} == set()
 
 
+def test_the_simulator_starts_without_torch():
+    loaded = modules_loaded_by("import anna_attn.mpc, anna_attn.mpc.protocols")
+    assert "anna_attn.mpc" in loaded
+    assert loaded & {"torch", "anna_attn.lsh", "matplotlib", "typer"} == set()
+
+
 def test_importing_leaves_the_global_random_state_alone():
     # Python's own `random` is left out: rich draws the ids of its styles from it on import.
     rooms = [*ROOMS, "lab.tasks", "lab.benchmarks"]

@@ -1,0 +1,38 @@
+"""Massively Parallel Computation: protocols, and engines that enforce memory and rounds."""
+
+from .engines import Hostile, InProcess
+from .errors import (
+    InDegreeExceeded,
+    MemoryExceeded,
+    ModelViolation,
+    NotLocal,
+    ReceivedTooMuch,
+    SentTooMuch,
+    UnknownMachine,
+    WordOutOfRange,
+    WrongShape,
+)
+from .model import Budget, Inbox, Memory, Protocol, Result, Step, StepTrace, Trace, per_machine
+
+__all__ = [
+    "Budget",
+    "Hostile",
+    "InDegreeExceeded",
+    "InProcess",
+    "Inbox",
+    "Memory",
+    "MemoryExceeded",
+    "ModelViolation",
+    "NotLocal",
+    "Protocol",
+    "ReceivedTooMuch",
+    "Result",
+    "SentTooMuch",
+    "Step",
+    "StepTrace",
+    "Trace",
+    "UnknownMachine",
+    "WordOutOfRange",
+    "WrongShape",
+    "per_machine",
+]

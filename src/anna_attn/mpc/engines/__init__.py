@@ -1,0 +1,6 @@
+"""Where a protocol runs: same outputs, same traces."""
+
+from .hostile import Hostile
+from .in_process import InProcess, Progress
+
+__all__ = ["Hostile", "InProcess", "Progress"]

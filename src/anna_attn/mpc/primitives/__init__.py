@@ -1,0 +1,27 @@
+"""Steps that protocols are made of; each says its rounds and words."""
+
+from .fetch import fetch
+from .items import Layout
+from .join import Join
+from .neighbour import from_neighbour
+from .segmented import segmented_scan, segmented_scan_memory
+from .sort import Key, RadixSort, place_by_slot
+from .tree import broadcast, exclusive_scan, forget, num_levels, reduce, scan_memory
+
+__all__ = [
+    "Join",
+    "Key",
+    "Layout",
+    "RadixSort",
+    "broadcast",
+    "exclusive_scan",
+    "fetch",
+    "forget",
+    "from_neighbour",
+    "num_levels",
+    "place_by_slot",
+    "reduce",
+    "scan_memory",
+    "segmented_scan",
+    "segmented_scan_memory",
+]

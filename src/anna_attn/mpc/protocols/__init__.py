@@ -1,0 +1,21 @@
+"""Protocols: functions from sizes to a program for machines."""
+
+from .anna_attention import AttentionShape, anna_attention
+from .k_hop import induction_heads, k_hop
+from .list_ranking import list_ranking
+from .low_rank_attention import low_rank_attention
+from .match2 import match2
+from .prefix_sum import prefix_sum
+from .sort import sort
+
+__all__ = [
+    "AttentionShape",
+    "anna_attention",
+    "induction_heads",
+    "k_hop",
+    "list_ranking",
+    "low_rank_attention",
+    "match2",
+    "prefix_sum",
+    "sort",
+]
