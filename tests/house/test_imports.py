@@ -35,7 +35,7 @@ def test_the_simulator_starts_without_torch():
 
 def test_importing_leaves_the_global_random_state_alone():
     # Python's own `random` is left out: rich draws the ids of its styles from it on import.
-    rooms = [*ROOMS, "lab.tasks", "lab.benchmarks"]
+    rooms = [*ROOMS, "lab.tasks", "lab.benchmarks", "mpc", "mpc.protocols"]
     loaded = modules_loaded_by(
         "import numpy, torch; "
         "state = (numpy.random.get_state()[1].tolist(), torch.get_rng_state()); "

@@ -7,7 +7,10 @@ import re
 import pytest
 
 # The lab exports nothing at its top: its parts are imported by file, as the commands need them.
-ROOMS = ["lsh", "attention", "nn", "training", "lab.tasks", "lab.benchmarks"]
+ROOMS = [
+    *["lsh", "attention", "nn", "training", "lab.tasks", "lab.benchmarks"],
+    *["mpc", "mpc.engines", "mpc.primitives", "mpc.protocols"],
+]
 
 
 def public_callables(room):
