@@ -7,7 +7,7 @@ import torch
 from anna_attn.lab.recipes import find_recipe, get_recipe, log_spaced, recipe_names
 from anna_attn.lab.runs import start_of_fixed_stages
 from anna_attn.nn import AnnaTransformer
-from anna_attn.training import save_checkpoint
+from anna_attn.training import Curriculum, save_checkpoint
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -44,6 +44,22 @@ def test_the_last_stages_start_with_the_tables_of_the_recipe(tmp_path, num_draws
     again = start_of_fixed_stages(recipe, tmp_path / "model.safetensors")
     assert torch.equal(tables.signs, again.layers[0].attention.tables.signs)
     assert torch.equal(model.embedding.weight, trained.embedding.weight)
+
+
+def test_the_tables_are_chosen_on_what_the_fixed_stage_trains_on(tmp_path):
+    recipe = replace(get_recipe("match2/anna/z1", seed=0), table_draws=2)
+    seen = []
+
+    def sampler(num, generator):
+        seen.append(num)
+        return recipe.task.sampler("train")(num, generator)
+
+    save_checkpoint(tmp_path / "model.safetensors", AnnaTransformer(recipe.model))
+    for own in (sampler, Curriculum((sampler, recipe.task.sampler("train")), (0.5,))):
+        stage = replace(recipe.fixed_stages[0], sampler=own)
+        changed = replace(recipe, fixed_stages=(stage,))
+        start_of_fixed_stages(changed, tmp_path / "model.safetensors")
+    assert len(seen) == 2
 
 
 def test_scaling_changes_steps_only():

@@ -19,6 +19,7 @@ from anna_attn.training import (
     load_checkpoint,
     masked_cross_entropy,
     read_metrics,
+    root_mean_square_cross_entropy,
     train,
 )
 
@@ -316,6 +317,17 @@ def test_loss_counts_masked_positions_only():
     log_softmax = logits.log_softmax(-1)
     expected = -(log_softmax[0, 0, 0] + log_softmax[0, 2, 2] + log_softmax[1, 0, 3]) / 3
     torch.testing.assert_close(masked_cross_entropy(logits, batch), expected)
+    losses = -torch.stack([log_softmax[0, 0, 0], log_softmax[0, 2, 2], log_softmax[1, 0, 3]])
+    root = losses.square().mean().sqrt()
+    torch.testing.assert_close(root_mean_square_cross_entropy(logits, batch), root)
+
+
+def test_the_root_mean_square_has_a_gradient_where_every_loss_is_zero():
+    logits = torch.tensor([[[200.0, 0.0], [200.0, 0.0]]], requires_grad=True)
+    targets = torch.zeros(1, 2, dtype=torch.int64)
+    batch = Batch(targets, targets, torch.ones(1, 2, dtype=torch.bool))
+    root_mean_square_cross_entropy(logits, batch).backward()
+    assert torch.equal(logits.grad, torch.zeros_like(logits))
 
 
 @pytest.mark.parametrize(

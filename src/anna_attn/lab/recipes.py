@@ -18,6 +18,7 @@ from anna_attn.training import (
     TrainConfig,
     expected_stage,
     fixed_tables_stage,
+    root_mean_square_cross_entropy,
     softmax_surrogate_stages,
     straight_through_stage,
 )
@@ -34,7 +35,8 @@ class Recipe:
         model: the model at the start.
         stages: trained for any draw of the tables.
         fixed_stages: then, on a copy, for the model's own tables; may be empty.
-        table_draws: draws among which its own tables are chosen; 0 = those it was built with.
+        table_draws: draws among which its own tables are chosen, on what the first of the fixed
+            stages trains on; 0 = those it was built with.
         config: of the run.
         family, num_tables, hashes_per_table: of the tables it is meant for.
         beta: of the softmax surrogate.
@@ -178,18 +180,23 @@ def match2_anna(seed: int, hashes_per_table: int = 1) -> Recipe:
         expected_stage(exponent=exponent, steps=1000, start_exponent=0.2, learning_rate=1e-2),
         straight_through_stage(exponent=exponent, steps=1800, stray=0.02, learning_rate=3e-3),
     )
+    own_tables = replace(
+        fixed_tables_stage(exponent=exponent, steps=800),
+        sampler=replace(task, crowded=True).sampler("train"),
+        loss=root_mean_square_cross_entropy,
+    )
     return Recipe(
         name=f"match2/anna/z{hashes_per_table}",
         task=task,
         method="anna",
         model=_model(task, [_match2_layer(hashes_per_table, MATCH2_TRAINING_TABLES)], seed),
         stages=stages,
-        fixed_stages=(fixed_tables_stage(exponent=exponent, steps=200),),
+        fixed_stages=(own_tables,),
         config=TrainConfig(seed=seed, batch_size=64),
         family="cross_polytope",
         num_tables=MATCH2_TABLES,
         hashes_per_table=hashes_per_table,
-        table_draws=32,
+        table_draws=128,
     )
 
 

@@ -10,6 +10,7 @@ from anna_attn.lab.recipes import Recipe, get_recipe
 from anna_attn.nn import AnnaTransformer
 from anna_attn.training import (
     CHECKPOINT_NAME,
+    Curriculum,
     ProgressCallback,
     ProgressEvent,
     best_hash_seed,
@@ -108,7 +109,7 @@ def start_of_fixed_stages(recipe: Recipe, checkpoint: Path) -> AnnaTransformer:
     """The saved model, so that both parts can be evaluated, with the tables that suit it best.
 
     It gets as many tables as the recipe is meant for, and of `recipe.table_draws` draws those with
-    the lowest loss on sequences of the training split.
+    the lowest loss on sequences that the first of the fixed stages trains on.
 
     Raises: CheckpointError, as `load_model`.
     """
@@ -116,8 +117,11 @@ def start_of_fixed_stages(recipe: Recipe, checkpoint: Path) -> AnnaTransformer:
     if any(layer.num_tables != recipe.num_tables for layer in model.config.layers):
         model = model.with_tables(num_tables=recipe.num_tables, seed=recipe.config.seed)
     if recipe.table_draws:
+        sampler = recipe.fixed_stages[0].sampler or recipe.task.sampler("train")
+        if isinstance(sampler, Curriculum):
+            sampler = sampler.at(0.0)
         generator = generator_for(recipe.config.seed, "choice of tables")
-        batch = recipe.task.sampler("train")(TABLE_CHOICE_SEQUENCES, generator)
+        batch = sampler(TABLE_CHOICE_SEQUENCES, generator)
         seeds = [
             derive_seed(recipe.config.seed, "table draw", draw)
             for draw in range(recipe.table_draws)

@@ -20,8 +20,11 @@ from anna_attn.training.loop import (
     CHECKPOINT_NAME,
     METRICS_NAME,
     TrainResult,
-    masked_cross_entropy,
     train,
+)
+from anna_attn.training.losses import (
+    masked_cross_entropy,
+    root_mean_square_cross_entropy,
 )
 from anna_attn.training.metrics import MetricsLine, read_metrics
 from anna_attn.training.progress import ProgressCallback, ProgressEvent, TrainingBars
@@ -81,6 +84,7 @@ __all__ = [
     "load_model",
     "masked_cross_entropy",
     "read_metrics",
+    "root_mean_square_cross_entropy",
     "save_checkpoint",
     "softmax_surrogate_stages",
     "straight_through_stage",

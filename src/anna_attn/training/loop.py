@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
-from torch.nn import functional
 
 from anna_attn.lsh import HashTables
 from anna_attn.nn import AnnaTransformer, Expected, Mechanism, StraightThrough
@@ -19,6 +17,7 @@ from anna_attn.training.checkpoint import load_checkpoint, save_checkpoint
 from anna_attn.training.config import TrainConfig
 from anna_attn.training.errors import CheckpointError, NonFiniteError
 from anna_attn.training.evaluate import evaluate
+from anna_attn.training.losses import masked_cross_entropy
 from anna_attn.training.metrics import MetricsLine, append_metrics, truncate_metrics
 from anna_attn.training.progress import ProgressCallback, ProgressEvent
 from anna_attn.training.schedules import learning_rate_at, progress_at
@@ -63,19 +62,6 @@ class TrainResult:
     def error(self) -> float | None:
         """Last validation error of the last stage; None if it never validated."""
         return self.stages[-1].error
-
-
-def masked_cross_entropy(logits: Tensor, batch: Batch) -> Tensor:
-    """Mean cross-entropy over the positions that count, in nats.
-
-    Args:
-        logits: (B, T, C).
-        batch: its targets and mask are used.
-    """
-    # ignore_index instead of indexing by the mask, which would make a GPU wait for the CPU.
-    ignored = -100
-    targets = batch.targets.masked_fill(~batch.mask, ignored)
-    return functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=ignored)
 
 
 def train(

@@ -15,6 +15,7 @@ from anna_attn.lab.tasks import (
     match2_labels,
     task_names,
 )
+from anna_attn.lab.tasks.split import in_split
 
 SPLITS = ("train", "validation", "test")
 
@@ -209,3 +210,22 @@ def test_another_length_is_a_replacement():
 def test_bad_input_is_quoted(call, said):
     with pytest.raises(ValueError, match=said):
         call()
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_crowded_sequences_have_a_frequent_residue_and_the_same_labels_and_splits(split):
+    crowded = dataclasses.replace(Match2(), crowded=True)
+    drawn = crowded.sampler(split)(2000, generator()).tokens
+    most = torch.stack([(drawn == residue).sum(dim=1) for residue in range(1, 37)]).amax(dim=0)
+    usual = Match2().sampler(split)(2000, generator()).tokens
+    usual_most = torch.stack([(usual == residue).sum(dim=1) for residue in range(1, 37)]).amax(
+        dim=0
+    )
+    # The share of places taken is uniform, so about half have a residue on half of the places.
+    assert 0.45 < (most >= 16).double().mean() < 0.7
+    assert (usual_most >= 16).double().mean() < 0.2
+    assert 1 <= int(drawn.min()) <= int(drawn.max()) <= 36
+    batch = crowded.sampler(split)(50, generator(1))
+    assert torch.equal(batch.targets, match2_labels(batch.tokens, 37))
+    inside = in_split(crowded.canonical(drawn), split)
+    assert bool(inside.all())

@@ -43,11 +43,15 @@ class Match2(Task):
     Args:
         length: N.
         modulus: M, odd and at least 5 (0 never occurs: it would match itself).
+        crowded: then one residue per sequence, uniform in 1..M-1, takes the place of every token
+            with probability g ~ U(0, 1). The law without it hardly ever shows a lone partner among
+            many copies of another residue, where it is hardest to find.
     Raises: ValueError for a modulus that is even or below 5, or a length below 1.
     """
 
     length: int = 32
     modulus: int = 37
+    crowded: bool = False
 
     def __post_init__(self) -> None:
         if self.modulus < 5 or self.modulus % 2 == 0:
@@ -92,7 +96,16 @@ class Match2(Task):
         either = torch.randint(0, 2, shape, generator=generator)
         high = torch.where(is_paired, either, fixed_high.gather(1, token_class)).bool()
         low_member = token_class + 1
-        return torch.where(high, self.modulus - low_member, low_member)
+        tokens = torch.where(high, self.modulus - low_member, low_member)
+        return self._crowd(tokens, generator) if self.crowded else tokens
+
+    def _crowd(self, tokens: Tensor, generator: torch.Generator) -> Tensor:
+        """Let one residue of each sequence take a share of its places."""
+        of_sequence = (len(tokens), 1)
+        share = torch.rand(of_sequence, generator=generator)
+        residue = torch.randint(1, self.modulus, of_sequence, generator=generator)
+        is_taken = torch.rand(tokens.shape, generator=generator) < share
+        return torch.where(is_taken, residue, tokens)
 
     def canonical(self, sequences: Tensor) -> Tensor:
         """The sorted tokens: permutations of one sequence are one example."""
