@@ -76,6 +76,7 @@ def test_cached_makes_once_per_settings(tmp_path):
 
 
 BATCH = """
+import signal
 import sys
 from pathlib import Path
 
@@ -85,6 +86,8 @@ if __name__ == "__main__":
     from anna_attn import cli
     from anna_attn.lab.jobs import Job, run_jobs
 
+    # A test run under nohup would hand down an ignored SIGHUP, which the command rightly keeps.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     cli._stop_as_by_ctrl_c()
     run_jobs([Job("wait", Wait(), {})], Path(sys.argv[2]), workers=1)
 """
