@@ -2,6 +2,7 @@
 
 from .engines import Hostile, InProcess
 from .errors import (
+    Disagreement,
     InDegreeExceeded,
     MemoryExceeded,
     ModelViolation,
@@ -16,6 +17,7 @@ from .model import Budget, Inbox, Memory, Protocol, Result, Step, StepTrace, Tra
 
 __all__ = [
     "Budget",
+    "Disagreement",
     "Hostile",
     "InDegreeExceeded",
     "InProcess",

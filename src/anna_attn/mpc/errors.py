@@ -1,5 +1,7 @@
 """What a protocol can do against the model, each by its name."""
 
+from collections.abc import Iterable
+
 
 class ModelViolation(ValueError):
     """A protocol broke a rule of the model.
@@ -76,3 +78,36 @@ class WrongShape(ModelViolation):
     """A step returns something else than it declares."""
 
     rule = "shape"
+
+
+class Disagreement(ModelViolation):
+    """Some machines know that a step need not be done, and others do not."""
+
+    rule = "agreement to leave a step out"
+
+
+_ORDER = (
+    Disagreement,
+    WrongShape,
+    MemoryExceeded,
+    UnknownMachine,
+    SentTooMuch,
+    WordOutOfRange,
+    NotLocal,
+    InDegreeExceeded,
+    ReceivedTooMuch,
+)
+
+
+def first_of(violations: Iterable[ModelViolation]) -> ModelViolation:
+    """The one that an engine names when blocks of machines break several rules in one step.
+
+    Rules come in the order in which they are checked, then machines in theirs, so that all engines
+    name the same.
+    """
+
+    def place(violation: ModelViolation) -> tuple[int, int]:
+        machine = -1 if violation.machine is None else violation.machine
+        return _ORDER.index(type(violation)), machine
+
+    return min(violations, key=place)

@@ -69,6 +69,10 @@ class Step:
         fanout: messages a machine may send; 0 = a local step, which costs no round.
         recv: messages a machine may receive.
         width: payload words of a message, which costs one more for its address.
+        unless: a field (n, 1) of 0 or 1, the same on all machines before the step, which is left
+            out where it is 1: no round, no line in the trace, and what the last round delivered is
+            lost. So a loop ends when all machines have been told that there is nothing left to
+            do. Left out or not, the output must be the same. None = always done.
     """
 
     name: str
@@ -76,6 +80,7 @@ class Step:
     fanout: int = 0
     recv: int = 0
     width: int = 0
+    unless: str | None = None
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,7 @@ class Protocol:
 
     @property
     def num_rounds(self) -> int:
-        """Steps that send."""
+        """Steps that send; no run has more rounds."""
         return sum(step.fanout > 0 for step in self.steps)
 
     def placed(self, words: np.ndarray) -> Int64[np.ndarray, "P c"]:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..model import Inbox, Memory, Protocol, Result, Step, StepTrace, Trace
+from ..model import Inbox, Memory, Protocol, Result, Step
 from . import enforce
-from .in_process import Progress, collect
+from .in_process import collect
+from .record import Progress, Record
 
 
 @dataclass(frozen=True)
@@ -36,39 +37,31 @@ class Hostile:
         placed = protocol.placed(words)
         ids = enforce.freeze(np.arange(protocol.num_machines))
         memory, kept = enforce.start(protocol, ids, placed)
-        traces = [StepTrace("input", None, kept, 0, 0, 0)]
-        inbox, rounds = Inbox.empty(len(ids)), 0
+        record, inbox = Record(protocol, kept, progress), Inbox.empty(len(ids))
         for done, step in enumerate(protocol.steps):
+            if enforce.halted(step, record.rounds, ids, memory):
+                inbox = Inbox.empty(len(ids))
+                record.leave_out(step)
+                continue
             # All machines at once first: what a step does wrong has the name it has elsewhere.
-            enforce.run_step(protocol, step, rounds, ids, memory, inbox)
-            enforce.check_locality(step, rounds, ids, memory, inbox, self.seed + done)
-            parts = self._blocks(generator, protocol, step, rounds, memory, inbox)
+            enforce.run_step(protocol, step, record.rounds, ids, memory, inbox)
+            enforce.check_locality(step, record.rounds, ids, memory, inbox, self.seed + done)
+            parts = self._blocks(generator, protocol, step, record.rounds, memory, inbox)
             memory = _joined([(which, part.memory) for which, part in parts], len(ids))
             inbox, received = Inbox.empty(len(ids)), 0
             if step.fanout > 0:
                 outbox = _shuffled(generator, [part.outbox for _, part in parts], step.width)
-                inbox, received = enforce.deliver(protocol, step, rounds, 0, len(ids), outbox)
-            traces.append(
-                StepTrace(
-                    step.name,
-                    rounds if step.fanout > 0 else None,
-                    max(part.memory_words for _, part in parts),
-                    max(part.sent_words for _, part in parts),
-                    received,
-                    sum(len(part.outbox.source) for _, part in parts),
+                inbox, received = enforce.deliver(
+                    protocol, step, record.rounds, 0, len(ids), outbox
                 )
+            record.add(
+                step,
+                max(part.memory_words for _, part in parts),
+                max(part.sent_words for _, part in parts),
+                received,
+                sum(len(part.outbox.source) for _, part in parts),
             )
-            rounds += step.fanout > 0
-            if progress is not None:
-                progress(done + 1, len(protocol.steps), step.name)
-        trace = Trace(
-            protocol.name,
-            protocol.num_machines,
-            protocol.local_memory,
-            protocol.word_bits,
-            tuple(traces),
-        )
-        return Result(collect(protocol, ids, memory), trace)
+        return Result(collect(protocol, ids, memory), record.trace())
 
     def _blocks(
         self,

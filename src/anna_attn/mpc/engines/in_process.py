@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from ..model import Inbox, Protocol, Result, StepTrace, Trace
+from ..model import Inbox, Memory, Protocol, Result
 from . import enforce
-
-Progress = Callable[[int, int, str], None]
-"""Told how many steps are done, of how many, and the name of the last."""
+from .record import Progress, Record
 
 
 @dataclass(frozen=True)
@@ -43,40 +40,28 @@ class InProcess:
         placed = protocol.placed(words)
         ids = enforce.freeze(np.arange(protocol.num_machines))
         memory, kept = enforce.start(protocol, ids, placed)
-        traces = [StepTrace("input", None, kept, 0, 0, 0)]
-        inbox, rounds = Inbox.empty(len(ids)), 0
-        for done, step in enumerate(protocol.steps):
-            after = enforce.run_step(protocol, step, rounds, ids, memory, inbox)
+        record, inbox = Record(protocol, kept, progress), Inbox.empty(len(ids))
+        for step in protocol.steps:
+            if enforce.halted(step, record.rounds, ids, memory):
+                inbox = Inbox.empty(len(ids))
+                record.leave_out(step)
+                continue
+            after = enforce.run_step(protocol, step, record.rounds, ids, memory, inbox)
             if self.check_locality:
-                enforce.check_locality(step, rounds, ids, memory, inbox, self.seed)
+                enforce.check_locality(step, record.rounds, ids, memory, inbox, self.seed)
             memory, received = after.memory, 0
             inbox = Inbox.empty(len(ids))
             if step.fanout > 0:
-                inbox, received = enforce.deliver(protocol, step, rounds, 0, len(ids), after.outbox)
-            traces.append(
-                StepTrace(
-                    step.name,
-                    rounds if step.fanout > 0 else None,
-                    after.memory_words,
-                    after.sent_words,
-                    received,
-                    len(after.outbox.source),
+                inbox, received = enforce.deliver(
+                    protocol, step, record.rounds, 0, len(ids), after.outbox
                 )
+            record.add(
+                step, after.memory_words, after.sent_words, received, len(after.outbox.source)
             )
-            rounds += step.fanout > 0
-            if progress is not None:
-                progress(done + 1, len(protocol.steps), step.name)
-        trace = Trace(
-            protocol.name,
-            protocol.num_machines,
-            protocol.local_memory,
-            protocol.word_bits,
-            tuple(traces),
-        )
-        return Result(collect(protocol, ids, memory), trace)
+        return Result(collect(protocol, ids, memory), record.trace())
 
 
-def collect(protocol: Protocol, ids: np.ndarray, memory) -> np.ndarray:
+def collect(protocol: Protocol, ids: np.ndarray, memory: Memory) -> np.ndarray:
     """Output words of all machines in order.
 
     Raises: ValueError where the machines hold fewer than the protocol promises.
