@@ -6,12 +6,22 @@ from .join import Join
 from .neighbour import from_neighbour
 from .segmented import segmented_scan, segmented_scan_memory
 from .sort import Key, RadixSort, place_by_slot
-from .tree import broadcast, exclusive_scan, forget, num_levels, reduce, scan_memory
+from .tree import (
+    Line,
+    broadcast,
+    exclusive_scan,
+    forget,
+    num_levels,
+    reduce,
+    scan_memory,
+    scan_traffic,
+)
 
 __all__ = [
     "Join",
     "Key",
     "Layout",
+    "Line",
     "RadixSort",
     "broadcast",
     "exclusive_scan",
@@ -22,6 +32,7 @@ __all__ = [
     "place_by_slot",
     "reduce",
     "scan_memory",
+    "scan_traffic",
     "segmented_scan",
     "segmented_scan_memory",
 ]

@@ -1,7 +1,7 @@
-"""Trees over machines: exclusive scan, reduce and broadcast in O(log_f P) rounds.
+"""Trees over lines of machines: broadcast, reduce and scans in O(log_f P) rounds.
 
-Node j of level l is machine j f^l, so that a machine is a node of every level below its own, and a
-parent its own first child.
+Node j of level l stands at place j f^l of its line, so that a machine is a node of every level
+below its own, and a parent its own first child.
 """
 
 from __future__ import annotations
@@ -17,6 +17,30 @@ Combine = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """Associative, on words (..., k): earlier machines left, later ones right."""
 
 
+@dataclass(frozen=True)
+class Line:
+    """Machines that share a tree: i, i + stride, i + 2 stride, ...; all lines work at once.
+
+    The rows of a square of n x n machines are Line(n), its columns Line(n, stride=n).
+
+    Args:
+        length: machines of a line; length x stride divides P.
+        stride: from one to the next.
+    """
+
+    length: int
+    stride: int = 1
+
+    def place(self, ids: np.ndarray) -> np.ndarray:
+        """Where in its line a machine stands, from 0."""
+        return ids // self.stride % self.length
+
+    def machine(self, ids: np.ndarray, place: np.ndarray) -> np.ndarray:
+        """(n, ...) the machines at places (n, ...) of the lines of `ids`."""
+        here = self.place(ids).reshape(-1, *[1] * (place.ndim - 1))
+        return ids.reshape(here.shape) + (place - here) * self.stride
+
+
 def num_levels(num_machines: int, fan_in: int) -> int:
     """ceil(log_f P): levels above the leaves."""
     levels, reach = 0, 1
@@ -30,8 +54,13 @@ def scan_memory(num_machines: int, fan_in: int, width: int) -> int:
     return (num_levels(num_machines, fan_in) * fan_in + 3) * width
 
 
+def scan_traffic(num_machines: int, fan_in: int, width: int) -> int:
+    """Words that a machine sends or receives at most in a round of a scan."""
+    return (fan_in - 1) * (2 * width + 1) if num_levels(num_machines, fan_in) else 0
+
+
 def exclusive_scan(
-    num_machines: int,
+    line: Line | int,
     value: str,
     *,
     prefix: str,
@@ -40,31 +69,32 @@ def exclusive_scan(
     combine: Combine,
     identity: np.ndarray,
     fan_in: int,
+    suffix: str | None = None,
 ) -> tuple[Step, ...]:
     """Give every machine the combination of the values before it, and of all.
 
     prefix_i = value_0 * ... * value_{i-1} (the identity at machine 0); total = all of them.
 
     Args:
-        num_machines: P.
+        line: of machines; a number P means all of them.
         value: field (n, width) that is read, and kept.
         prefix, total: fields (n, width) that are written.
         width: k, words of a value.
         combine: associative; need not commute.
         identity: (k,) its neutral element.
         fan_in: f >= 2, children of a node.
+        suffix: field (n, width) for value_{i+1} * ... * value_{P-1}, which takes the total's place.
     Returns: steps of 2 ceil(log_f P) rounds. A machine receives at most (f - 1)(k + 1) words going
         up and sends at most (f - 1)(2 k + 1) going down; it keeps `scan_memory` words.
     Source: the tree of prefix sums (Blelloch 1990) with fan-in f, as in Goodrich et al. 2011.
     """
-    if fan_in < 2:
-        raise ValueError(f"fan_in must be at least 2, got {fan_in}")
-    tree = _Tree(num_machines, value, prefix, total, width, combine, np.asarray(identity), fan_in)
-    return tree.steps()
+    second = total if suffix is None else suffix
+    tree = _Tree(_line(line), value, width, np.asarray(identity), _at_least_2(fan_in), combine)
+    return _Scan(tree, prefix, second, told_total=suffix is None).steps()
 
 
 def reduce(
-    num_machines: int,
+    line: Line | int,
     value: str,
     *,
     total: str,
@@ -72,34 +102,69 @@ def reduce(
     combine: Combine,
     identity: np.ndarray,
     fan_in: int,
+    to_all: bool = True,
 ) -> tuple[Step, ...]:
-    """Give every machine the combination of all values: `exclusive_scan` without the prefixes."""
-    scan = exclusive_scan(
-        num_machines,
-        value,
-        prefix=f"{total}.prefix",
-        total=total,
-        width=width,
-        combine=combine,
-        identity=identity,
-        fan_in=fan_in,
-    )
-    return (*scan, forget(f"{total}.prefix"))
+    """Give every machine, or the first of each line, the combination of all values.
+
+    Args:
+        to_all: False leaves the identity at the others.
+        The others: as for `exclusive_scan`.
+    Returns: steps of 2 ceil(log_f P) rounds, or half of them for the first alone. A machine
+        receives at most (f - 1)(k + 1) words going up, sends as many going down, and keeps k beside
+        the value.
+    """
+    tree = _Tree(_line(line), value, width, np.asarray(identity), _at_least_2(fan_in), combine)
+    up = [tree.up(level, keep=False) for level in range(tree.levels)]
+
+    def top(ids: np.ndarray, memory: Memory, inbox: Inbox):
+        memory = dict(tree.gathered(ids, memory, inbox, tree.levels - 1, keep=False))
+        node = memory.pop(tree.node)
+        first = tree.line.place(ids)[:, None] == 0
+        return {**memory, total: np.where(first, node, tree.identity)}, None, None
+
+    steps = (*up, Step(f"reduce {value}: top", top))
+    if not to_all:
+        return steps
+    return (*steps, *broadcast(line, total, out=total, width=width, fan_in=fan_in))
 
 
 def broadcast(
-    num_machines: int, value: str, *, out: str, width: int, fan_in: int
+    line: Line | int, value: str, *, out: str, width: int, fan_in: int
 ) -> tuple[Step, ...]:
-    """Give every machine the value of machine 0: the reduction by `first of the two`."""
-    return reduce(
-        num_machines,
-        value,
-        total=out,
-        width=width,
-        combine=lambda first, _: first,
-        identity=np.zeros(width, dtype=np.int64),
-        fan_in=fan_in,
-    )
+    """Give every machine the value of the first of its line.
+
+    Args:
+        value, out: fields (n, width), read and written; they may be the same.
+        The others: as for `exclusive_scan`.
+    Returns: steps of ceil(log_f P) rounds; a machine sends at most (f - 1)(k + 1) words in one.
+    """
+    line, fan_in = _line(line), _at_least_2(fan_in)
+    levels = num_levels(line.length, fan_in)
+
+    def heard(memory: Memory, inbox: Inbox) -> dict[str, np.ndarray]:
+        if inbox.source.shape[1] == 0:
+            return dict(memory)
+        words = np.where((inbox.count > 0)[:, None], inbox.payload[:, 0], memory[out])
+        return {**memory, out: words}
+
+    def down(level: int):
+        def fn(ids: np.ndarray, memory: Memory, inbox: Inbox):
+            is_top = level == levels - 1
+            memory = {**memory, out: memory[value]} if is_top else heard(memory, inbox)
+            place = line.place(ids)
+            child = place[:, None] + np.arange(1, fan_in) * fan_in**level
+            sends = (place % fan_in ** (level + 1) == 0)[:, None] & (child < line.length)
+            words = np.broadcast_to(memory[out][:, None], (len(ids), fan_in - 1, width))
+            return memory, np.where(sends, line.machine(ids, child), -1), words
+
+        return Step(f"broadcast {value}: down {level}", fn, fan_in - 1, 1, width)
+
+    def end(ids: np.ndarray, memory: Memory, inbox: Inbox):
+        if levels == 0:
+            return {**memory, out: memory[value]}, None, None
+        return heard(memory, inbox), None, None
+
+    return (*(down(level) for level in reversed(range(levels))), Step(f"broadcast {value}", end))
 
 
 def forget(*names: str) -> Step:
@@ -111,113 +176,152 @@ def forget(*names: str) -> Step:
     return Step(f"forget {', '.join(names)}", fn)
 
 
+def _line(line: Line | int) -> Line:
+    return Line(line) if isinstance(line, int) else line
+
+
+def _at_least_2(fan_in: int) -> int:
+    if fan_in < 2:
+        raise ValueError(f"fan_in must be at least 2, got {fan_in}")
+    return fan_in
+
+
 @dataclass(frozen=True)
 class _Tree:
-    num_machines: int
+    """The way up, which scans and reductions share."""
+
+    line: Line
     value: str
-    prefix: str
-    total: str
     width: int
-    combine: Combine
     identity: np.ndarray
     fan_in: int
+    combine: Combine
 
-    def steps(self) -> tuple[Step, ...]:
-        levels, fan_in = num_levels(self.num_machines, self.fan_in), self.fan_in
-        up = [
-            Step(f"scan {self.value}: up {level}", self._up(level), 1, fan_in - 1, self.width)
-            for level in range(levels)
-        ]
-        down = [
-            Step(
-                f"scan {self.value}: down {level}",
-                self._down(level, levels),
-                fan_in - 1,
-                1,
-                2 * self.width,
-            )
-            for level in reversed(range(levels))
-        ]
-        return (*up, *down, Step(f"scan {self.value}: end", self._end(levels)))
+    @property
+    def levels(self) -> int:
+        return num_levels(self.line.length, self.fan_in)
 
-    def _children(self, level: int) -> str:
+    @property
+    def node(self) -> str:
+        """The field of a node's combined value."""
+        return f"{self.value}.node"
+
+    def children(self, level: int) -> str:
         return f"{self.value}.children.{level}"
 
-    def _is_node(self, ids: np.ndarray, level: int) -> np.ndarray:
-        return ids % self.fan_in**level == 0
+    def is_node(self, ids: np.ndarray, level: int) -> np.ndarray:
+        return self.line.place(ids) % self.fan_in**level == 0
 
-    def _up(self, level: int):
+    def up(self, level: int, keep: bool) -> Step:
         """Take in what the level below sent, then send the node's value to its parent."""
 
         def fn(ids: np.ndarray, memory: Memory, inbox: Inbox):
-            memory = self._gathered(ids, memory, inbox, level - 1)
-            below = self.fan_in ** (level + 1)
-            sends = self._is_node(ids, level) & ~self._is_node(ids, level + 1)
-            destination = np.where(sends, ids - ids % below, -1)[:, None]
-            return memory, destination, memory[f"{self.value}.node"][:, None]
+            memory = self.gathered(ids, memory, inbox, level - 1, keep)
+            place = self.line.place(ids)
+            parent = self.line.machine(ids, place - place % self.fan_in ** (level + 1))
+            sends = self.is_node(ids, level) & ~self.is_node(ids, level + 1)
+            return memory, np.where(sends, parent, -1)[:, None], memory[self.node][:, None]
 
-        return fn
+        return Step(f"scan {self.value}: up {level}", fn, 1, self.fan_in - 1, self.width)
 
-    def _gathered(self, ids: np.ndarray, memory: Memory, inbox: Inbox, level: int) -> Memory:
-        """Memory with the children of that level, and the node's combined value; leaves at -1."""
+    def gathered(
+        self, ids: np.ndarray, memory: Memory, inbox: Inbox, level: int, keep: bool
+    ) -> Memory:
+        """Memory with the node's combined value, and its children if kept; leaves at level -1."""
         if level < 0:
-            return {**memory, f"{self.value}.node": memory[self.value]}
-        own = memory[f"{self.value}.node"]
+            return {**memory, self.node: memory[self.value]}
         children = np.broadcast_to(self.identity, (len(ids), self.fan_in, self.width)).copy()
-        children[:, 0] = own
+        children[:, 0] = memory[self.node]
         row, slot = np.nonzero(inbox.present)
-        child = (inbox.source[row, slot] - ids[row]) // self.fan_in**level
+        place = self.line.place(ids)
+        child = (self.line.place(inbox.source[row, slot]) - place[row]) // self.fan_in**level
         children[row, child] = inbox.payload[row, slot]
         node = children[:, 0]
         for j in range(1, self.fan_in):
             node = self.combine(node, children[:, j])
-        return {**memory, self._children(level): children, f"{self.value}.node": node}
+        kept = {self.children(level): children} if keep else {}
+        return {**memory, **kept, self.node: node}
 
-    def _down(self, level: int, levels: int):
-        """Know your own prefix, then tell each child the prefix it starts with."""
+
+@dataclass(frozen=True)
+class _Scan:
+    """The way down: every node tells each child its prefix, and the total or its suffix."""
+
+    tree: _Tree
+    prefix: str
+    second: str
+    told_total: bool
+
+    def steps(self) -> tuple[Step, ...]:
+        levels, tree = self.tree.levels, self.tree
+        down = [
+            Step(
+                f"scan {tree.value}: down {level}",
+                self._down(level),
+                tree.fan_in - 1,
+                1,
+                2 * tree.width,
+            )
+            for level in reversed(range(levels))
+        ]
+        up = [tree.up(level, keep=True) for level in range(levels)]
+        return (*up, *down, Step(f"scan {tree.value}: end", self._end))
+
+    def _down(self, level: int):
+        tree = self.tree
 
         def fn(ids: np.ndarray, memory: Memory, inbox: Inbox):
-            if level == levels - 1:
-                memory = self._rooted(ids, memory, inbox, levels)
+            if level == tree.levels - 1:
+                memory = self._rooted(ids, memory, inbox)
             else:
-                memory = self._told(ids, memory, inbox)
-            children = memory[self._children(level)]
-            running, total = memory[self.prefix], memory[self.total]
-            payload = np.zeros((len(ids), self.fan_in - 1, 2 * self.width), dtype=np.int64)
-            for j in range(1, self.fan_in):
-                running = self.combine(running, children[:, j - 1])
-                payload[:, j - 1] = np.concatenate([running, total], -1)
-            child = ids[:, None] + np.arange(1, self.fan_in) * self.fan_in**level
-            sends = self._is_node(ids, level + 1)[:, None] & (child < self.num_machines)
-            kept = {name: f for name, f in memory.items() if name != self._children(level)}
-            return kept, np.where(sends, child, -1), payload
+                memory = self._told(memory, inbox)
+            place = tree.line.place(ids)
+            child = place[:, None] + np.arange(1, tree.fan_in) * tree.fan_in**level
+            sends = tree.is_node(ids, level + 1)[:, None] & (child < tree.line.length)
+            own, payload = self._shares(memory, tree.children(level))
+            if not self.told_total:
+                # The first child is the node itself, and its suffix shrinks by its siblings.
+                is_node = tree.is_node(ids, level + 1)[:, None]
+                memory = {**memory, self.second: np.where(is_node, own, memory[self.second])}
+            kept = {name: f for name, f in memory.items() if name != tree.children(level)}
+            return kept, np.where(sends, tree.line.machine(ids, child), -1), payload
 
         return fn
 
-    def _rooted(self, ids: np.ndarray, memory: Memory, inbox: Inbox, levels: int) -> Memory:
-        """At the root the prefix is nothing and the total is known."""
-        memory = dict(self._gathered(ids, memory, inbox, levels - 1))
-        total = memory.pop(f"{self.value}.node")
-        prefix = np.broadcast_to(self.identity, total.shape).astype(np.int64)
-        return {**memory, self.prefix: prefix, self.total: total}
+    def _shares(self, memory: Memory, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """The first child's suffix; (n, f - 1, 2 k) prefix and total, or suffix, of the others."""
+        tree, children, running = self.tree, memory[name], memory[self.prefix]
+        after = memory[self.second]
+        payload = np.zeros((len(children), tree.fan_in - 1, 2 * tree.width), dtype=np.int64)
+        for j in range(1, tree.fan_in):
+            running = tree.combine(running, children[:, j - 1])
+            payload[:, j - 1, : tree.width] = running
+        for j in reversed(range(1, tree.fan_in)):
+            payload[:, j - 1, tree.width :] = after
+            if not self.told_total:
+                after = tree.combine(children[:, j], after)
+        return after, payload
 
-    def _told(self, ids: np.ndarray, memory: Memory, inbox: Inbox) -> Memory:
-        told = (inbox.count > 0)[:, None]
-        if inbox.payload.shape[1] == 0:
+    def _rooted(self, ids: np.ndarray, memory: Memory, inbox: Inbox) -> Memory:
+        """At the root nothing is before, nothing after, and the total is known."""
+        tree = self.tree
+        memory = dict(tree.gathered(ids, memory, inbox, tree.levels - 1, keep=True))
+        node = memory.pop(tree.node)
+        nothing = np.broadcast_to(tree.identity, node.shape).astype(np.int64)
+        return {**memory, self.prefix: nothing, self.second: node if self.told_total else nothing}
+
+    def _told(self, memory: Memory, inbox: Inbox) -> Memory:
+        if inbox.source.shape[1] == 0:
             return memory
+        told, width = (inbox.count > 0)[:, None], self.tree.width
         words = inbox.payload[:, 0]
         return {
             **memory,
-            self.prefix: np.where(told, words[:, : self.width], memory[self.prefix]),
-            self.total: np.where(told, words[:, self.width :], memory[self.total]),
+            self.prefix: np.where(told, words[:, :width], memory[self.prefix]),
+            self.second: np.where(told, words[:, width:], memory[self.second]),
         }
 
-    def _end(self, levels: int):
-        def fn(ids: np.ndarray, memory: Memory, inbox: Inbox):
-            if levels == 0:
-                memory = self._rooted(ids, memory, inbox, 0)
-            else:
-                memory = self._told(ids, memory, inbox)
-            return memory, None, None
-
-        return fn
+    def _end(self, ids: np.ndarray, memory: Memory, inbox: Inbox):
+        if self.tree.levels == 0:
+            return self._rooted(ids, memory, inbox), None, None
+        return self._told(memory, inbox), None, None

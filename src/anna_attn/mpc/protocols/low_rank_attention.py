@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..model import Inbox, Memory, Protocol, Step
-from ..primitives import Layout, num_levels, reduce, scan_memory
+from ..primitives import Layout, num_levels, reduce
 
 
 def low_rank_attention(
@@ -74,11 +74,11 @@ def low_rank_attention(
         fan_in=fan_in,
     )
     words = tokens_per_machine * (2 * rank + value_dim)
-    moved = (fan_in - 1) * (2 * width + 1) if num_levels(machines, fan_in) else 0
+    moved = (fan_in - 1) * (width + 1) if num_levels(machines, fan_in) else 0
     return Protocol(
         name="low_rank_attention",
         num_machines=machines,
-        local_memory=max(words + width + scan_memory(machines, fan_in, width), moved),
+        local_memory=max(words + 2 * width, moved),
         word_bits=bits,
         num_words=num_tokens * (2 * rank + value_dim),
         words_per_machine=words,
