@@ -56,8 +56,8 @@ def rounds(length, fan_in):
 def test_scan_of_what_does_not_commute(engine, machines, fan_in):
     def scan(suffix):
         return exclusive_scan(
-            machines, "x", prefix="p", total="t", width=2, combine=affine, identity=IDENTITY,
-            fan_in=fan_in, suffix=suffix,
+            machines, "x", prefix="p", width=2, combine=affine, identity=IDENTITY, fan_in=fan_in,
+            total=None if suffix else "t", suffix=suffix,
         )  # fmt: skip
 
     for field in ("p", "t", "s"):
@@ -109,3 +109,11 @@ def test_lines_work_at_once(engine, line, fan_in):
 def test_a_tree_branches():
     with pytest.raises(ValueError, match="fan_in must be at least 2, got 1"):
         broadcast(4, "x", out="y", width=1, fan_in=1)
+
+
+def test_a_scan_gives_the_total_or_what_comes_after():
+    with pytest.raises(ValueError, match="give one of total and suffix, got 't' and 's'"):
+        exclusive_scan(
+            4, "x", prefix="p", width=2, combine=affine, identity=IDENTITY, fan_in=2, total="t",
+            suffix="s",
+        )  # fmt: skip

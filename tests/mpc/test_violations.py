@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from anna_attn.mpc import (
+    Disagreement,
     InDegreeExceeded,
     MemoryExceeded,
     NotLocal,
@@ -17,6 +18,7 @@ from anna_attn.mpc import (
     WordOutOfRange,
     WrongShape,
 )
+from anna_attn.mpc.errors import first_of
 
 
 def run(engine, step, *, machines=6, memory=4):
@@ -191,3 +193,23 @@ def test_writing_into_the_arguments_is_caught(engine):
 
     with pytest.raises(ValueError, match="read-only"):
         run(engine, Step("broken", fn))
+
+
+@pytest.mark.parametrize(("flags", "found"), [([0, 1, 1], "0 to 1"), ([2, 2, 2], "2 to 2")])
+def test_machines_that_disagree_on_stopping(engine, flags, found):
+    step = Step("maybe", lambda ids, memory, inbox: (memory, None, None), unless="x")
+    protocol = Protocol(
+        "bad", 3, 4, 8, 3, 1, lambda ids, words: {"x": words}, (step,), lambda ids, m: m["x"], 3
+    )
+    with pytest.raises(Disagreement, match=f"'maybe', round 0, machine .*found {found} in 'x'"):
+        engine.run(protocol, np.array(flags))
+
+
+def test_the_first_of_many():
+    late = ReceivedTooMuch("s", 1, 0, 9, 4)
+    early = MemoryExceeded("s", 1, 7, 9, 4)
+    earlier = MemoryExceeded("s", 1, 3, 9, 4)
+    anybody = MemoryExceeded("s", 1, None, 9, 4)
+    assert first_of([late, early, earlier]) is earlier
+    assert first_of([late, earlier, anybody]) is anybody
+    assert first_of([late]) is late

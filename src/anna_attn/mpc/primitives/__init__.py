@@ -1,6 +1,7 @@
 """Steps that protocols are made of; each says its rounds and words."""
 
 from .fetch import fetch
+from .group import GroupBy
 from .items import Layout
 from .join import Join
 from .neighbour import from_neighbour
@@ -18,6 +19,7 @@ from .tree import (
 )
 
 __all__ = [
+    "GroupBy",
     "Join",
     "Key",
     "Layout",

@@ -10,6 +10,8 @@ from ..model import Inbox, Memory, Step
 from .items import Layout
 from .tree import exclusive_scan, num_levels, scan_memory
 
+_FAN_INS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256)
+
 
 @dataclass(frozen=True)
 class Key:
@@ -34,6 +36,8 @@ class RadixSort:
         keys: the most significant first.
         digit_bits: log2 B, bits sorted in one pass.
         fan_in: f of the scans.
+        optional: a slot whose first key column is 0 holds no item; items come first, in order, and
+            slots of zeros after them. Otherwise the layout says which slots hold one.
     """
 
     layout: Layout
@@ -41,6 +45,31 @@ class RadixSort:
     keys: tuple[Key, ...]
     digit_bits: int
     fan_in: int
+    optional: bool = False
+
+    @classmethod
+    def within(
+        cls,
+        layout: Layout,
+        width: int,
+        keys: tuple[Key, ...],
+        memory: int,
+        *,
+        optional: bool = False,
+    ) -> RadixSort:
+        """The plan of the fewest rounds that keeps and moves at most `memory` words.
+
+        Where none does, the plan of the least memory.
+        """
+        plans = [
+            cls(layout, width, keys, digit_bits, fan_in, optional)
+            for digit_bits in range(1, max(key.bits for key in keys) + 1)
+            for fan_in in _FAN_INS
+        ]
+        fitting = [plan for plan in plans if plan.memory_words <= memory]
+        if not fitting:
+            return min(plans, key=lambda plan: plan.memory_words)
+        return min(fitting, key=lambda plan: (plan.num_rounds, plan.memory_words))
 
     @property
     def num_passes(self) -> int:
@@ -62,6 +91,10 @@ class RadixSort:
         tree = (self.fan_in - 1) * (2 * buckets + 1)
         return max(c * self.width + scan, c * (self.width + 2), tree)
 
+    def present(self, ids: np.ndarray, items: np.ndarray) -> np.ndarray:
+        """(n, c) bool: slots that hold an item."""
+        return items[..., self.keys[0].column] > 0 if self.optional else self.layout.valid(ids)
+
     def steps(self, items: str) -> tuple[Step, ...]:
         """Steps that sort the field `items` (n, c, k) in place, stably."""
         steps: list[Step] = []
@@ -79,7 +112,7 @@ class RadixSort:
         def digits(ids: np.ndarray, memory: Memory) -> np.ndarray:
             """(n, c) digit of each item; B where there is none, which sorts it last."""
             digit = (memory[items][:, :, column] >> shift) & (buckets - 1)
-            return np.where(self.layout.valid(ids), digit, buckets)
+            return np.where(self.present(ids, memory[items]), digit, buckets)
 
         def count(ids: np.ndarray, memory: Memory, inbox: Inbox):
             histogram = _histogram(digits(ids, memory), buckets)
@@ -92,7 +125,7 @@ class RadixSort:
             first = np.cumsum(total, 1) - total + before
             rank = _rank_among_equals(digit, memory[f"{items}.histogram"])
             place = np.take_along_axis(first, np.minimum(digit, buckets - 1), 1) + rank
-            place = np.where(self.layout.valid(ids), place, -1)
+            place = np.where(self.present(ids, memory[items]), place, -1)
             slot = self.layout.slot(place)
             payload = np.concatenate([memory[items], slot[..., None]], -1)
             scratch = {items, f"{items}.histogram", f"{items}.before", f"{items}.total"}

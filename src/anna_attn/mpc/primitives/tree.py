@@ -64,31 +64,35 @@ def exclusive_scan(
     value: str,
     *,
     prefix: str,
-    total: str,
     width: int,
     combine: Combine,
     identity: np.ndarray,
     fan_in: int,
+    total: str | None = None,
     suffix: str | None = None,
 ) -> tuple[Step, ...]:
-    """Give every machine the combination of the values before it, and of all.
+    """Give every machine the combination of the values before it, and of all or of those after it.
 
-    prefix_i = value_0 * ... * value_{i-1} (the identity at machine 0); total = all of them.
+    prefix_i = value_0 * ... * value_{i-1} (the identity at machine 0); total = all of them;
+    suffix_i = value_{i+1} * ... * value_{P-1}.
 
     Args:
         line: of machines; a number P means all of them.
         value: field (n, width) that is read, and kept.
-        prefix, total: fields (n, width) that are written.
+        prefix: field (n, width) that is written.
         width: k, words of a value.
         combine: associative; need not commute.
         identity: (k,) its neutral element.
         fan_in: f >= 2, children of a node.
-        suffix: field (n, width) for value_{i+1} * ... * value_{P-1}, which takes the total's place.
+        total, suffix: the other field (n, width) that is written; one of the two is given.
     Returns: steps of 2 ceil(log_f P) rounds. A machine receives at most (f - 1)(k + 1) words going
         up and sends at most (f - 1)(2 k + 1) going down; it keeps `scan_memory` words.
+    Raises: ValueError for a fan-in below 2, or not one of total and suffix.
     Source: the tree of prefix sums (Blelloch 1990) with fan-in f, as in Goodrich et al. 2011.
     """
-    second = total if suffix is None else suffix
+    if (total is None) == (suffix is None):
+        raise ValueError(f"give one of total and suffix, got {total!r} and {suffix!r}")
+    second = total or suffix or ""
     tree = _Tree(_line(line), value, width, np.asarray(identity), _at_least_2(fan_in), combine)
     return _Scan(tree, prefix, second, told_total=suffix is None).steps()
 

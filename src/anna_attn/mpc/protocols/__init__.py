@@ -1,6 +1,8 @@
 """Protocols: functions from sizes to a program for machines."""
 
 from .anna_attention import AttentionShape, anna_attention
+from .connectivity import connectivity
+from .graphs import cycles
 from .k_hop import induction_heads, k_hop
 from .list_ranking import list_ranking
 from .low_rank_attention import low_rank_attention
@@ -11,6 +13,8 @@ from .sort import sort
 __all__ = [
     "AttentionShape",
     "anna_attention",
+    "connectivity",
+    "cycles",
     "induction_heads",
     "k_hop",
     "list_ranking",
