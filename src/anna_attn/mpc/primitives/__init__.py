@@ -1,6 +1,7 @@
 """Steps that protocols are made of; each says its rounds and words."""
 
 from .fetch import fetch
+from .gather import Gather
 from .group import GroupBy
 from .items import Layout
 from .join import Join
@@ -19,6 +20,7 @@ from .tree import (
 )
 
 __all__ = [
+    "Gather",
     "GroupBy",
     "Join",
     "Key",

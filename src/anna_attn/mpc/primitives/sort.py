@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +49,19 @@ class RadixSort:
     optional: bool = False
 
     @classmethod
+    def balanced(
+        cls, layout: Layout, width: int, keys: tuple[Key, ...], *, optional: bool = False
+    ) -> RadixSort:
+        """The plan whose rounds do not grow with N: B and f about sqrt c, so B f words fit in O(c).
+
+        At fixed eps, c = N^eps: log_f P = O((1 - eps) / eps) levels, and O(1 / eps) passes for keys
+        of O(log N) bits.
+        """
+        root = math.isqrt(layout.per_machine)
+        digit_bits = max(1, root.bit_length() - 1)
+        return cls(layout, width, keys, digit_bits, max(2, root), optional)
+
+    @classmethod
     def within(
         cls,
         layout: Layout,
@@ -59,7 +73,8 @@ class RadixSort:
     ) -> RadixSort:
         """The plan of the fewest rounds that keeps and moves at most `memory` words.
 
-        Where none does, the plan of the least memory.
+        Where none does, the plan of the least memory. For `memory` = O(c) it is one of O(1) rounds;
+        but small N get by with fewer than large ones, because constants count for more there.
         """
         plans = [
             cls(layout, width, keys, digit_bits, fan_in, optional)

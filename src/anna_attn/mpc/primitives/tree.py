@@ -24,12 +24,21 @@ class Line:
     The rows of a square of n x n machines are Line(n), its columns Line(n, stride=n).
 
     Args:
-        length: machines of a line; length x stride divides P.
+        length: machines of a line; where all machines are in lines, length x stride divides P.
         stride: from one to the next.
+        count: how many lines, the first ones, work; the machines of others are silent. None = all.
     """
 
     length: int
     stride: int = 1
+    count: int | None = None
+
+    def works(self, ids: np.ndarray) -> np.ndarray:
+        """Which machines stand in a line that works."""
+        if self.count is None:
+            return np.ones(len(ids), dtype=bool)
+        line = ids // (self.length * self.stride) * self.stride + ids % self.stride
+        return line < self.count
 
     def place(self, ids: np.ndarray) -> np.ndarray:
         """Where in its line a machine stands, from 0."""
@@ -77,7 +86,7 @@ def exclusive_scan(
     suffix_i = value_{i+1} * ... * value_{P-1}.
 
     Args:
-        line: of machines; a number P means all of them.
+        line: of machines; a number P means one of the first P.
         value: field (n, width) that is read, and kept.
         prefix: field (n, width) that is written.
         width: k, words of a value.
@@ -157,7 +166,8 @@ def broadcast(
             memory = {**memory, out: memory[value]} if is_top else heard(memory, inbox)
             place = line.place(ids)
             child = place[:, None] + np.arange(1, fan_in) * fan_in**level
-            sends = (place % fan_in ** (level + 1) == 0)[:, None] & (child < line.length)
+            is_node = (place % fan_in ** (level + 1) == 0) & line.works(ids)
+            sends = is_node[:, None] & (child < line.length)
             words = np.broadcast_to(memory[out][:, None], (len(ids), fan_in - 1, width))
             return memory, np.where(sends, line.machine(ids, child), -1), words
 
@@ -181,7 +191,7 @@ def forget(*names: str) -> Step:
 
 
 def _line(line: Line | int) -> Line:
-    return Line(line) if isinstance(line, int) else line
+    return Line(line, count=1) if isinstance(line, int) else line
 
 
 def _at_least_2(fan_in: int) -> int:
@@ -214,7 +224,7 @@ class _Tree:
         return f"{self.value}.children.{level}"
 
     def is_node(self, ids: np.ndarray, level: int) -> np.ndarray:
-        return self.line.place(ids) % self.fan_in**level == 0
+        return (self.line.place(ids) % self.fan_in**level == 0) & self.line.works(ids)
 
     def up(self, level: int, keep: bool) -> Step:
         """Take in what the level below sent, then send the node's value to its parent."""

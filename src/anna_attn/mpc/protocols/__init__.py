@@ -9,6 +9,7 @@ from .low_rank_attention import low_rank_attention
 from .match2 import match2
 from .prefix_sum import prefix_sum
 from .sort import sort
+from .three_sum import three_sum
 
 __all__ = [
     "AttentionShape",
@@ -22,4 +23,5 @@ __all__ = [
     "match2",
     "prefix_sum",
     "sort",
+    "three_sum",
 ]

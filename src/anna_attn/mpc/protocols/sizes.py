@@ -47,5 +47,4 @@ class Sizes:
 
     def sort(self, width: int, keys: tuple[Key, ...]) -> RadixSort:
         """Sort items of `width` words by digits of log2 sqrt c bits."""
-        digit_bits = max(1, math.isqrt(self.layout.per_machine).bit_length() - 1)
-        return RadixSort(self.layout, width, keys, digit_bits, self.fan_in)
+        return RadixSort.balanced(self.layout, width, keys)
