@@ -6,9 +6,11 @@ step is a function on rows: the same function serves one machine, a block of the
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -254,6 +256,42 @@ class Trace:
         fields = asdict(self)
         fields["steps"] = [asdict(step) for step in self.steps]
         return {**fields, **totals}
+
+    def save(self, path: Path | str) -> Path:
+        """Write `to_dict` as JSON.
+
+        Raises: OSError.
+        """
+        path = Path(path)
+        path.write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
+        return path
+
+    def table(self) -> str:
+        """Lines of text: a step each, with its round and the most words of any machine; totals."""
+        rows = [["round", "step", "kept", "sent", "received", "messages"]]
+        for step in self.steps:
+            index = "" if step.round_index is None else str(step.round_index + 1)
+            counts = (step.memory_words, step.sent_words, step.received_words, step.num_messages)
+            rows.append([index, step.name, *(f"{count:,}" for count in counts)])
+        sent = max(step.sent_words for step in self.steps)
+        received = max(step.received_words for step in self.steps)
+        totals = (self.peak_memory_words, sent, received, self.num_messages)
+        name = f"{self.protocol}: {self.num_machines:,} machines of {self.local_memory:,} words"
+        rows.append([str(self.num_rounds), name, *(f"{total:,}" for total in totals)])
+        widths = [max(len(row[column]) for row in rows) for column in range(6)]
+        return "\n".join(
+            "  ".join(
+                cell.ljust(width) if column == 1 else cell.rjust(width)
+                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        )
+
+    def plot(self, path: Path | str) -> Path:
+        """Draw memory and traffic per round with matplotlib; see `anna_attn.mpc.plot`."""
+        from .plot import plot_trace
+
+        return plot_trace(self, path)
 
 
 @dataclass(frozen=True)

@@ -120,8 +120,9 @@ def reduce(
     """Give every machine, or the first of each line, the combination of all values.
 
     Args:
+        line, value, width, combine, identity, fan_in: as for `exclusive_scan`.
+        total: field (n, width) that is written.
         to_all: False leaves the identity at the others.
-        The others: as for `exclusive_scan`.
     Returns: steps of 2 ceil(log_f P) rounds, or half of them for the first alone. A machine
         receives at most (f - 1)(k + 1) words going up, sends as many going down, and keeps k beside
         the value.
@@ -148,7 +149,7 @@ def broadcast(
 
     Args:
         value, out: fields (n, width), read and written; they may be the same.
-        The others: as for `exclusive_scan`.
+        line, width, fan_in: as for `exclusive_scan`.
     Returns: steps of ceil(log_f P) rounds; a machine sends at most (f - 1)(k + 1) words in one.
     """
     line, fan_in = _line(line), _at_least_2(fan_in)

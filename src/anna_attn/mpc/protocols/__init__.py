@@ -8,11 +8,13 @@ from .list_ranking import list_ranking
 from .low_rank_attention import low_rank_attention
 from .match2 import match2
 from .prefix_sum import prefix_sum
+from .softmax_attention import SoftmaxShape, softmax_attention
 from .sort import sort
 from .three_sum import three_sum
 
 __all__ = [
     "AttentionShape",
+    "SoftmaxShape",
     "anna_attention",
     "connectivity",
     "cycles",
@@ -22,6 +24,7 @@ __all__ = [
     "low_rank_attention",
     "match2",
     "prefix_sum",
+    "softmax_attention",
     "sort",
     "three_sum",
 ]
