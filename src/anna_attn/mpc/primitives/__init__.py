@@ -6,6 +6,7 @@ from .group import GroupBy
 from .items import Layout
 from .join import Join
 from .neighbour import from_neighbour
+from .sample_sort import SampleSort
 from .segmented import segmented_scan, segmented_scan_memory
 from .sort import Key, RadixSort, place_by_slot
 from .tree import (
@@ -27,6 +28,7 @@ __all__ = [
     "Layout",
     "Line",
     "RadixSort",
+    "SampleSort",
     "broadcast",
     "exclusive_scan",
     "fetch",
