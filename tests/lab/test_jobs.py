@@ -83,12 +83,12 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, sys.argv[1])
     from job_works import Wait
-    from anna_attn import cli
+    from anna_attn.cli.app import _stop_as_by_ctrl_c
     from anna_attn.lab.jobs import Job, run_jobs
 
     # A test run under nohup would hand down an ignored SIGHUP, which the command rightly keeps.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    cli._stop_as_by_ctrl_c()
+    _stop_as_by_ctrl_c()
     run_jobs([Job("wait", Wait(), {})], Path(sys.argv[2]), workers=1)
 """
 

@@ -19,6 +19,8 @@ from typer.core import TyperGroup
 
 from anna_attn import __version__
 
+from .mpc import mpc
+
 EXIT_FAILED = 1
 EXIT_REFUSED = 2
 EXIT_INTERRUPTED = 130
@@ -33,7 +35,8 @@ _HELP = "\n\n".join(
         "and a count. A query averages the buckets it falls into. That is [bold]ANNA[/bold] "
         "(approximate nearest neighbour attention): its time grows with the number of tokens, not "
         "with their square.",
-        "Long commands may be stopped with Ctrl-C. Started again, they go on where they stopped.",
+        "Long commands may be stopped with Ctrl-C. Started again, they go on where they stopped, "
+        "unless their help says that they cannot.",
         "An error is one line on stderr. Exit code [bold]2[/bold]: something you gave cannot be "
         "used (an argument, a file, a missing extra). Exit code [bold]1[/bold]: the work itself "
         "failed. [bold]anna --debug COMMAND[/bold] shows the traceback.",
@@ -77,7 +80,10 @@ class OneLineErrors(TyperGroup):
             typer.echo(f"anna: {error.format_message()}", err=True)
             raise typer.Exit(EXIT_REFUSED) from error
         except KeyboardInterrupt as interrupt:
-            typer.echo("anna: interrupted; the same command goes on where it stopped", err=True)
+            how = "; the same command goes on where it stopped"
+            if interrupt.args:  # A command that says what it means for it.
+                how = f"; {interrupt.args[0]}"
+            typer.echo(f"anna: interrupted{how}", err=True)
             raise typer.Exit(EXIT_INTERRUPTED) from interrupt
         except _FORESEEABLE as error:
             if ctx.params.get("debug"):
@@ -256,6 +262,8 @@ def evaluate_model(
     )
 
 
+app.add_typer(mpc, name="mpc")
+
 bench = typer.Typer(help="Time ANNA against softmax attention.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 
@@ -340,7 +348,3 @@ def main() -> None:
     """Run the command line; the entry point of the command `anna`."""
     _stop_as_by_ctrl_c()
     app(prog_name="anna")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Massively Parallel Computation: protocols, and engines that enforce memory and rounds."""
 
-from .engines import Hostile, InProcess
+from .engines import Hostile, InProcess, RayEngine
 from .errors import (
     Disagreement,
     InDegreeExceeded,
@@ -27,6 +27,7 @@ __all__ = [
     "ModelViolation",
     "NotLocal",
     "Protocol",
+    "RayEngine",
     "ReceivedTooMuch",
     "Result",
     "SentTooMuch",

@@ -81,17 +81,6 @@ def test_plot_and_tables(results, tmp_path):
     assert len(mpc_exponents.table(results)[1]) == 6 * 7
 
 
-def test_the_command_writes_data_and_figure(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(mpc_exponents, "QUICK_WORDS", 0)
-    mpc_exponents.main([str(tmp_path), "--quick", "--seed", "3"])
-    document = json.loads((tmp_path / "mpc_exponents.json").read_text())
-    assert document["provenance"]["seeds"] == [3]
-    assert document["provenance"]["versions"]["numpy"] == np.__version__
-    assert document["results"]["seed"] == 3
-    assert (tmp_path / "mpc_exponents.svg").exists()
-    assert "softmax    16 tokens a machine" in capsys.readouterr().out
-
-
 def test_exponents_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"eps = 0.5, memory = 0.75, tables = 0.5; accepted"):
         AnnaCase(eps=0.5, memory=0.75, tables=0.5)

@@ -1,18 +1,12 @@
-"""Machines that ANNA and softmax attention need, against Theorem 4.2's exponents.
-
-python -m anna_attn.lab.figures.mpc_exponents OUT [--quick]
-"""
+"""Machines that ANNA and softmax attention need, against Theorem 4.2's exponents."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from anna_attn.lab import atomic, provenance
 from anna_attn.lab.figures import style
 from anna_attn.lab.figures.mpc_cases import AnnaCase, Case, SoftmaxCase
 from anna_attn.mpc import InProcess
@@ -197,29 +191,3 @@ def fits(results: dict) -> tuple[list[str], list[list[str]]]:
         names = ("machines_exponent", "machines_formula", "memory_exponent", "memory_formula")
         rows.append([panel["name"], panel["setting"], *(f"{panel[name]:.3f}" for name in names)])
     return columns, rows
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Write mpc_exponents.json and mpc_exponents.svg, and print the fits."""
-    parser = argparse.ArgumentParser(prog="python -m anna_attn.lab.figures.mpc_exponents")
-    parser.add_argument("out", type=Path, help="folder for the data and the figure")
-    parser.add_argument("--quick", action="store_true", help="run small protocols only")
-    parser.add_argument("--seed", type=int, default=0, help="of the inputs")
-    options = parser.parse_args(arguments)
-    options.out.mkdir(parents=True, exist_ok=True)
-    results = run(
-        max_words=QUICK_WORDS if options.quick else FULL_WORDS,
-        seed=options.seed,
-        progress=lambda what, done, total: print(f"{done}/{total} {what}", flush=True),
-    )
-    made = provenance.collect(" ".join([parser.prog, *arguments]), [options.seed])
-    document = {"provenance": made.to_dict(), "results": results}
-    atomic.write_json(options.out / "mpc_exponents.json", document)
-    plot(results, options.out / "mpc_exponents.svg")
-    columns, rows = fits(results)
-    for row in (columns, *rows):
-        print(f"{row[0]:10} {row[1]:33} " + " ".join(f"{cell:>12}" for cell in row[2:]))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -2,6 +2,7 @@
 
 from .hostile import Hostile
 from .in_process import InProcess
+from .ray import RayEngine
 from .record import Progress
 
-__all__ = ["Hostile", "InProcess", "Progress"]
+__all__ = ["Hostile", "InProcess", "Progress", "RayEngine"]

@@ -51,6 +51,7 @@ class Done:
 
 def start(protocol: Protocol, ids: np.ndarray, words: np.ndarray) -> tuple[Memory, int]:
     """Memory of a block once its input has arrived, and its words a machine."""
+    freeze(words)
     first = Step("input", lambda *_: (protocol.init(ids, words), None, None))
     done = run_step(protocol, first, 0, ids, {}, Inbox.empty(len(ids)))
     return done.memory, done.memory_words
@@ -68,8 +69,8 @@ def run_step(
     where = (step.name, round_index)
     for name, field in fields.items():
         if field.ndim == 0 or len(field) != len(ids) or not np.issubdtype(field.dtype, np.integer):
-            found = f"field {name!r} of shape {field.shape} and {field.dtype}"
-            raise WrongShape(*where, None, found, f"integers with {len(ids)} rows")
+            found = f"field {name!r} of shape {_shape(field, len(ids))} and {field.dtype}"
+            raise WrongShape(*where, None, found, "integers with n rows for n machines")
     messages = _shaped(where, step, ids, destination, payload)
     # Rows have one shape, so all machines keep as many words.
     words = sum(int(np.prod(field.shape[1:])) for field in fields.values())
@@ -84,26 +85,51 @@ def run_step(
     return Done(fields, outbox, words, sent)
 
 
-def halted(step: Step, round_index: int, ids: np.ndarray, memory: Memory) -> bool:
-    """Whether machines leave the step out.
+@dataclass(frozen=True)
+class Flag:
+    """What a block's machines hold in the field that decides whether a step is left out.
 
-    Raises: Disagreement where some do and some do not, or hold something else than 0 or 1.
+    Attributes:
+        least, most: of its words.
+        first: of the block's machines.
+        other: the first that holds something else than `least`; None = none does.
     """
+
+    least: int
+    most: int
+    first: int
+    other: int | None
+
+
+def flag(ids: np.ndarray, field: np.ndarray) -> Flag:
+    """Of a block whose machines hold `field` (n, ...)."""
+    least = int(field.min())
+    differs = field.reshape(len(ids), -1)[:, 0] != least
+    other = int(ids[int(differs.argmax())]) if differs.any() else None
+    return Flag(least, int(field.max()), int(ids[0]), other)
+
+
+def halted(step: Step, round_index: int, ids: np.ndarray, memory: Memory) -> bool:
+    """`agreed` of all machines at once."""
     if step.unless is None:
         return False
-    flag = memory[step.unless]
-    least, most = halt_range(step, memory)
-    if least != most or not 0 <= least <= 1:
-        machine = int(ids[int((flag.reshape(len(ids), -1)[:, 0] != least).argmax())])
-        found = f"{least} to {most} in {step.unless!r}"
-        raise Disagreement(step.name, round_index, machine, found, "0 on all machines, or 1 on all")
-    return bool(most)
+    return agreed(step, round_index, [flag(ids, memory[step.unless])])
 
 
-def halt_range(step: Step, memory: Memory) -> tuple[int, int]:
-    """The least and the greatest word of the field that decides whether the step is left out."""
-    flag = memory[step.unless] if step.unless is not None else np.zeros(1, dtype=np.int64)
-    return int(flag.min()), int(flag.max())
+def agreed(step: Step, round_index: int, flags: list[Flag]) -> bool:
+    """Whether machines leave the step out.
+
+    Args:
+        flags: of all blocks, in order.
+    Raises: Disagreement where some do and some do not, or hold something else than 0 or 1.
+    """
+    least, most = min(one.least for one in flags), max(one.most for one in flags)
+    if least == most and 0 <= least <= 1:
+        return bool(most)
+    others = [one.first if one.least > least else one.other for one in flags]
+    machine = next((one for one in others if one is not None), flags[0].first)
+    found = f"{least} to {most} in {step.unless!r}"
+    raise Disagreement(step.name, round_index, machine, found, "0 on all machines, or 1 on all")
 
 
 def check_locality(
@@ -167,6 +193,25 @@ def deliver(
     return Inbox(count, source, payload), int(count.max(initial=0)) * (step.width + 1)
 
 
+def output_words(protocol: Protocol, ids: np.ndarray, memory: Memory) -> np.ndarray:
+    """What a block holds of the output, flat."""
+    return np.asarray(protocol.output(ids, memory), dtype=np.int64).reshape(-1)
+
+
+def cut(protocol: Protocol, words: np.ndarray) -> np.ndarray:
+    """The output, out of what all machines hold of it.
+
+    Raises: ValueError where that is less than the protocol promises.
+    """
+    if len(words) < protocol.num_outputs:
+        raise ValueError(
+            f"{protocol.name} promises {protocol.num_outputs} words of output, "
+            f"its machines hold {len(words)}"
+        )
+    # The caller's own: fields of memory cannot be written to.
+    return words[: protocol.num_outputs].copy()
+
+
 def freeze(array: np.ndarray) -> np.ndarray:
     """Make an array an error to write into: steps must leave their arguments as they are."""
     array.flags.writeable = False
@@ -218,7 +263,7 @@ def _shaped(
     if step.fanout == 0 and (destination is None or destination.size == 0):
         return np.zeros((len(ids), 0), dtype=np.int64), np.zeros((len(ids), 0, 0), dtype=np.int64)
     if destination is None or payload is None:
-        raise WrongShape(*where, None, "no messages", f"destinations ({len(ids)}, {step.fanout})")
+        raise WrongShape(*where, None, "no messages", f"destinations (n, {step.fanout})")
     destination, payload = np.asarray(destination), np.asarray(payload)
     fits = (
         destination.ndim == 2
@@ -232,10 +277,18 @@ def _shaped(
         raise WrongShape(
             *where,
             None,
-            f"destination {destination.shape} and payload {payload.shape}",
-            f"({len(ids)}, {step.fanout}) and ({len(ids)}, {step.fanout}, {step.width})",
+            f"destination {_shape(destination, len(ids))} and payload {_shape(payload, len(ids))}",
+            f"(n, {step.fanout}) and (n, {step.fanout}, {step.width})",
         )
     return destination, payload
+
+
+def _shape(array: np.ndarray, num_machines: int) -> str:
+    """Its shape in words that are the same for any block: n stands for one row a machine."""
+    if array.ndim == 0:
+        return "()"
+    rows = "n" if len(array) == num_machines else "not n"
+    return f"({', '.join([rows, *map(str, array.shape[1:])])})"
 
 
 def _sent(

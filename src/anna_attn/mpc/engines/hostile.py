@@ -8,7 +8,6 @@ import numpy as np
 
 from ..model import Inbox, Memory, Protocol, Result, Step
 from . import enforce
-from .in_process import collect
 from .record import Progress, Record
 
 
@@ -61,7 +60,8 @@ class Hostile:
                 received,
                 sum(len(part.outbox.source) for _, part in parts),
             )
-        return Result(collect(protocol, ids, memory), record.trace())
+        output = enforce.cut(protocol, enforce.output_words(protocol, ids, memory))
+        return Result(output, record.trace())
 
     def _blocks(
         self,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..model import Inbox, Memory, Protocol, Result
+from ..model import Inbox, Protocol, Result
 from . import enforce
 from .record import Progress, Record
 
@@ -58,18 +58,5 @@ class InProcess:
             record.add(
                 step, after.memory_words, after.sent_words, received, len(after.outbox.source)
             )
-        return Result(collect(protocol, ids, memory), record.trace())
-
-
-def collect(protocol: Protocol, ids: np.ndarray, memory: Memory) -> np.ndarray:
-    """Output words of all machines in order.
-
-    Raises: ValueError where the machines hold fewer than the protocol promises.
-    """
-    output = np.asarray(protocol.output(ids, memory), dtype=np.int64).reshape(-1)
-    if len(output) < protocol.num_outputs:
-        raise ValueError(
-            f"{protocol.name} promises {protocol.num_outputs} words of output, "
-            f"its machines hold {len(output)}"
-        )
-    return output[: protocol.num_outputs]
+        output = enforce.cut(protocol, enforce.output_words(protocol, ids, memory))
+        return Result(output, record.trace())

@@ -1,0 +1,1 @@
+"""Protocols on generated or given input, checked against sequential answers."""
