@@ -234,13 +234,6 @@ def test_blocks_that_keep_other_shapes():
         RayEngine(num_blocks=2).run(small(Step("wide", fn)), np.arange(6))
 
 
-class OfTwo(Exception):
-    """Made from two arguments, so that pickle cannot make it again from its message."""
-
-    def __init__(self, one, other):
-        super().__init__(f"{one} and {other}")
-
-
 def test_what_a_protocol_raises_arrives_as_it_is():
     wrong = k_hop(4, 0.5, num_symbols=2, hops=1)
     error = assert_same_error(lambda engine: engine.run(wrong, np.array([0, 1, 3, 1])))
@@ -256,23 +249,48 @@ def test_what_a_protocol_raises_arrives_as_it_is():
     assert "memory[" in str(error.__cause__)
 
 
-def test_what_cannot_travel_arrives_in_words():
-    of_two = OfTwo
-
+@pytest.mark.parametrize("kind", ["of two arguments", "that holds a lock"])
+def test_what_cannot_travel_arrives_in_words(kind):
     def fn(ids, memory, inbox):
-        raise of_two(1, 2)
+        error = of_two(1, 2) if kind == "of two arguments" else ValueError("1 and 2")
+        error.lock = threading.Lock() if kind == "that holds a lock" else None
+        raise error
 
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    try:
-        with pytest.raises(RuntimeError, match="OfTwo: 1 and 2"):
-            RayEngine().run(small(Step("raises", fn)), np.arange(6))
-    finally:
-        ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+    class OfTwo(Exception):
+        """Pickle would make it again from its message, which is one argument."""
+
+        def __init__(self, one, other):
+            super().__init__(f"{one} and {other}")
+
+    of_two = OfTwo
+    words = "step 'raises' of 'small' raised what cannot be sent from process to process: .*1 and 2"
+    with pytest.raises(RuntimeError, match=words):
+        RayEngine().run(small(Step("raises", fn)), np.arange(6))
+
+
+def test_errors_are_not_printed_as_well(capfd):
+    def fn(ids, memory, inbox):
+        raise ValueError("of a block")
+
+    sending = Step("raises", fn, 1, 1, 1)
+    with pytest.raises(ValueError, match="of a block"):
+        RayEngine(num_blocks=3).run(small(sending), np.arange(6))
+    time.sleep(0.5)
+    assert RayEngine().run(small(), np.arange(6)).output.tolist() == list(range(6))
+    printed = capfd.readouterr()
+    assert printed.out + printed.err == ""
 
 
 def dying_in(task, note):
     """A step that sends; the first task of that name notes its pid and waits to be killed."""
     inner = to_the_next().fn
+
+    def claimed():
+        try:
+            os.close(os.open(f"{note}.claim", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True
 
     class Watched:
         def __init__(self):
@@ -283,7 +301,7 @@ def dying_in(task, note):
             frame = sys._getframe()
             while frame is not None and frame.f_code.co_name != task:
                 frame = frame.f_back
-            if frame is not None and not os.path.exists(note):
+            if frame is not None and claimed():
                 with open(f"{note}.part", "w") as file:
                     file.write(str(os.getpid()))
                 os.rename(f"{note}.part", note)
@@ -392,7 +410,13 @@ def test_options_that_cannot_be(name):
         RayEngine(**{name: value})
 
 
-LOCAL = {"num_cpus": 2, "object_store_bytes": 80 << 20, "spill_directory": "/somewhere"}
+def test_a_ray_is_used_again_by_engines_of_the_same_options(local_ray):
+    for engine in (RayEngine(num_cpus=2), RayEngine(num_cpus=2, num_blocks=1), RayEngine()):
+        assert engine.run(prefix_sum(3, 0.5), np.arange(3)).output.tolist() == [0, 1, 3]
+    assert ray.get_runtime_context().gcs_address == local_ray
+
+
+LOCAL = {"num_cpus": 3, "object_store_bytes": 80 << 20, "spill_directory": "/somewhere"}
 
 
 @pytest.mark.parametrize("name", list(LOCAL))

@@ -1,15 +1,13 @@
 """A step as tasks on blocks of machines that share nothing, for engines that spread blocks out.
 
 A map task runs the step on a block and splits what it sends by the block it goes to; a reduce task
-gathers what is sent to a block. What a task cannot do is part of its report: which error an engine
-raises is only known once all blocks have reported.
+gathers what is sent to a block. A violation is part of a task's report: which one an engine names
+is only known once all blocks have reported. All else that a protocol raises, a task raises too.
 """
 
 from __future__ import annotations
 
-import copy
 import pickle
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -46,26 +44,13 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Failure:
-    """What a task could not do: a broken rule, or what the protocol's own functions raised.
-
-    Attributes:
-        error: to be raised by the driver.
-        trace: where it was raised, in words.
-    """
-
-    error: Exception
-    trace: str
-
-
-@dataclass(frozen=True)
 class Report:
     """What the driver learns of a task: as in `enforce.Done`, and what the rules say.
 
     Attributes:
         shapes: of the fields kept, a machine.
         flags: of the fields that decide whether a step is left out, those that there are.
-        failure: all else counts only where it is None.
+        violation: all else counts only where it is None.
     """
 
     memory_words: int = 0
@@ -74,7 +59,7 @@ class Report:
     num_messages: int = 0
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     flags: dict[str, enforce.Flag] = field(default_factory=dict)
-    failure: Failure | None = None
+    violation: ModelViolation | None = None
 
 
 def start(packed: bytes, block: int, words: np.ndarray) -> tuple[Memory | None, Report]:
@@ -82,8 +67,8 @@ def start(packed: bytes, block: int, words: np.ndarray) -> tuple[Memory | None, 
     plan: Plan = pickle.loads(packed)
     ids = plan.ids(block)
     done = _attempt(lambda: enforce.start(plan.protocol, ids, words))
-    if isinstance(done, Failure):
-        return None, Report(failure=done)
+    if isinstance(done, ModelViolation):
+        return None, Report(violation=done)
     memory, most = done
     return memory, Report(memory_words=most, **_kept(plan, ids, memory))
 
@@ -110,9 +95,9 @@ def map_step(
         return done
 
     done = _attempt(run)
-    if isinstance(done, Failure):
+    if isinstance(done, ModelViolation):
         sends = len(plan.bounds) - 1 if step.fanout > 0 else 0
-        return (*[None] * (1 + sends), Report(failure=done))
+        return (*[None] * (1 + sends), Report(violation=done))
     parts = _by_block(done.outbox, plan.bounds) if step.fanout > 0 else []
     report = Report(
         done.memory_words,
@@ -133,7 +118,7 @@ def reduce_step(
     """Task: the inboxes of a block, of what each block sends to it."""
     boxes = [box for box in outboxes if box is not None]
     if len(boxes) < len(outboxes):
-        return None, Report()  # A map task failed, which is what the driver reads first.
+        return None, Report()  # A map task broke a rule, which is what the driver reads first.
     plan, step = pickle.loads(packed_plan), pickle.loads(packed_step)
     joined = enforce.Outbox(
         np.concatenate([box.source for box in boxes]),
@@ -145,33 +130,28 @@ def reduce_step(
     done = _attempt(
         lambda: enforce.deliver(plan.protocol, step, round_index, first, end - first, joined)
     )
-    if isinstance(done, Failure):
-        return None, Report(failure=done)
+    if isinstance(done, ModelViolation):
+        return None, Report(violation=done)
     inbox, most = done
     return inbox, Report(received_words=most)
 
 
-def output(packed: bytes, block: int, memory: Memory) -> tuple[np.ndarray | None, Report]:
+def output(packed: bytes, block: int, memory: Memory) -> np.ndarray:
     """Task: a block's part of the output."""
     plan: Plan = pickle.loads(packed)
-    done = _attempt(lambda: enforce.output_words(plan.protocol, plan.ids(block), memory))
-    return (None, Report(failure=done)) if isinstance(done, Failure) else (done, Report())
+    return enforce.output_words(plan.protocol, plan.ids(block), memory)
 
 
 def check(name: str, round_index: int, reports: Sequence[Report]) -> None:
-    """Demand that no block failed, and that all keep fields of one shape a machine.
+    """Demand that no block broke a rule, and that all keep fields of one shape a machine.
 
     Args:
         reports: of all blocks, in order.
-    Raises: what the first block raised that broke no rule but had an error of its own; else the
-        violation that all engines name; NotLocal naming a field of another shape.
+    Raises: the violation that all engines name; NotLocal naming a field of another shape.
     """
-    failures = [one.failure for one in reports if one.failure is not None]
-    for failure in failures:
-        if not isinstance(failure.error, ModelViolation):
-            raise failure.error from RuntimeError(f"in another process:\n{failure.trace}")
-    if failures:
-        raise first_of([one.error for one in failures if isinstance(one.error, ModelViolation)])
+    violations = [one.violation for one in reports if one.violation is not None]
+    if violations:
+        raise first_of(violations)
     shapes = [one.shapes for one in reports]
     for other in shapes[1:]:
         if other != shapes[0]:
@@ -180,19 +160,11 @@ def check(name: str, round_index: int, reports: Sequence[Report]) -> None:
             raise NotLocal(name, round_index, None, f"field {odd!r} of another shape", "the same")
 
 
-def _attempt(part: Callable[[], Result]) -> Result | Failure:
+def _attempt(part: Callable[[], Result]) -> Result | ModelViolation:
     try:
         return part()
     except ModelViolation as violation:
-        return Failure(violation, "")
-    except Exception as error:  # Not swallowed: the driver raises it, whatever a step may raise.
-        trace = traceback.format_exc()
-        try:
-            copy.deepcopy(error)
-        except (TypeError, pickle.PicklingError):
-            # It cannot travel: made from other arguments than it was given, or of open things.
-            return Failure(RuntimeError(f"{type(error).__name__}: {error}"), trace)
-        return Failure(error, trace)
+        return violation
 
 
 def _kept(plan: Plan, ids: np.ndarray, memory: Memory) -> dict[str, Any]:

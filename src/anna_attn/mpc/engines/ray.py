@@ -8,6 +8,7 @@ what a lost node held.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -16,7 +17,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -48,8 +49,8 @@ ray.cluster_resources()
 """
 """A trial connection for a process of its own: Ray retries a dead address for minutes."""
 
-_joined: dict[str, str] = {}
-"""Of this process's job -> the address it was joined by, which Ray does not remember."""
+_opened: dict[str, tuple[Any, ...]] = {}
+"""Of this process's job -> the options it was opened with, which Ray does not remember."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +111,8 @@ class RayEngine:
     ) -> Result:
         """As `InProcess.run`.
 
-        Cost: of the driver's time, about 1 ms for each task; there are as many tasks as blocks in
-            a local step, twice as many in a round. Ray holds the input until the end, and what
+        Cost: 2 to 3 ms for each task on 2 cores; there are as many tasks as blocks in a local step,
+            twice as many in a round. Ray holds the input until the end, and what
             machines keep and send in one step; words past its shared memory go to disk.
         Raises: also ImportError where Ray is not installed; ConnectionError quoting an address at
             which no Ray answers, within 30 seconds; ValueError for options of a local Ray when one
@@ -129,9 +130,13 @@ class RayEngine:
                 raise ValueError(f"{name} is for a Ray that this engine starts, but {why}")
 
     def _connect(self, ray: Any) -> None:
+        asked = (self.address, self.num_cpus, self.object_store_bytes, self.spill_directory)
         if ray.is_initialized():
+            context = ray.get_runtime_context()
+            if _opened.get(context.get_job_id()) == asked:
+                return
             self._refuse_local_options("this process has a Ray already; ray.shutdown() ends it")
-            if self.address not in (None, "auto") and not _is_joined(ray, str(self.address)):
+            if self.address not in (None, "auto", context.gcs_address):
                 raise ValueError(
                     f"cannot join {self.address!r}: this process is connected to another Ray; "
                     "ray.shutdown() ends that"
@@ -153,8 +158,7 @@ class RayEngine:
             # Advice about accelerators, of which this engine uses none.
             warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
             ray.init(**options, log_to_driver=False, logging_level=logging.WARNING)
-        if self.address is not None:
-            _joined[ray.get_runtime_context().get_job_id()] = self.address
+        _opened[ray.get_runtime_context().get_job_id()] = asked
 
 
 def _imported() -> Any:
@@ -166,9 +170,12 @@ def _imported() -> Any:
     return ray
 
 
-def _is_joined(ray: Any, address: str) -> bool:
-    context = ray.get_runtime_context()
-    return _joined.get(context.get_job_id()) == address or context.gcs_address == address
+@lru_cache(maxsize=1)
+def _tasks(job: str) -> dict[Callable[..., Any], Any]:
+    """All tasks as Ray's, made once for a job: Ray keeps every one that it is given."""
+    remote = _imported().remote(num_cpus=1)
+    tasks = (blocks.start, blocks.map_step, blocks.reduce_step, blocks.output)
+    return {task: remote(task) for task in tasks}
 
 
 def _probe(address: str) -> None:
@@ -223,7 +230,9 @@ class _Run:
         self._plan = self._packed(plan)
         # One by one: a worker then loads no more of a protocol than it runs.
         self._steps = [self._packed(step) for step in protocol.steps]
-        self._in_flight: list[Any] = []
+        # What each task returns: of all that are under way, and those that run the protocol.
+        self._in_flight: list[list[Any]] = []
+        self._at_work: list[list[Any]] = []
 
     def result(self, placed: np.ndarray) -> Result:
         """Run to the end, whatever way that comes."""
@@ -255,19 +264,13 @@ class _Run:
                 )
             return Result(self._collect(memories), record.trace())
         except KeyboardInterrupt:
-            # A step may be in one long call, which nothing but the end of its process interrupts.
-            self._cancel(force=True)
+            self._cancel()
             raise
-        finally:
-            self._cancel(force=False)
 
-    @cached_property
-    def _tasks(self) -> dict[Callable[..., Any], Any]:
-        remote = self._ray.remote(num_cpus=1, max_retries=self._engine.max_retries)
-        return {
-            task: remote(task)
-            for task in (blocks.start, blocks.map_step, blocks.reduce_step, blocks.output)
-        }
+    def _task(self, task: Callable[..., Any], num_returns: int) -> Any:
+        """It as Ray's, to be called as `remote`."""
+        known = _tasks(self._ray.get_runtime_context().get_job_id())[task]
+        return known.options(num_returns=num_returns, max_retries=self._engine.max_retries)
 
     def _packed(self, thing: blocks.Plan | Step) -> Any:
         """It pickled once; what is small then travels with a task, which saves it a millisecond."""
@@ -282,10 +285,11 @@ class _Run:
         return max(1, min(wanted, self._protocol.num_machines // 2))
 
     def _begin(self, inputs: list[Any]) -> tuple[list[Any], list[Any], list[blocks.Report]]:
-        start = self._tasks[blocks.start].options(num_returns=2)
+        start = self._task(blocks.start, 2)
         done = [start.remote(self._plan, block, words) for block, words in enumerate(inputs)]
-        self._in_flight = [refs[-1] for refs in done]
-        reports = self._reports("input", 0, self._in_flight)
+        self._in_flight = self._at_work = done
+        reports = self._reports("input", 0, done)
+        self._in_flight = self._at_work = []
         return [refs[0] for refs in done], [None] * len(done), reports
 
     def _step(
@@ -294,62 +298,89 @@ class _Run:
         """Memories and inboxes after a step, its reports, and the most words received."""
         step, num_blocks = self._protocol.steps[index], len(memories)
         shared = (self._plan, self._steps[index], round_index)
-        num_returns = 2 + (num_blocks if step.fanout > 0 else 0)
-        run = self._tasks[blocks.map_step].options(num_returns=num_returns)
+        run = self._task(blocks.map_step, 2 + (num_blocks if step.fanout > 0 else 0))
         done = [
             run.remote(*shared, block, memory, inbox)
             for block, (memory, inbox) in enumerate(zip(memories, inboxes, strict=True))
         ]
         arrived = []
         if step.fanout > 0:
-            gather = self._tasks[blocks.reduce_step].options(num_returns=2)
+            gather = self._task(blocks.reduce_step, 2)
             arrived = [
                 gather.remote(*shared, block, *(refs[1 + block] for refs in done))
                 for block in range(num_blocks)
             ]
-        self._in_flight = [refs[-1] for refs in (*done, *arrived)]
-        reports = self._reports(step.name, round_index, [refs[-1] for refs in done])
-        received = self._reports(step.name, round_index, [refs[-1] for refs in arrived])
+        self._in_flight, self._at_work = [*done, *arrived], done
+        reports = self._reports(step.name, round_index, done)
+        self._at_work = []
+        received = self._reports(step.name, round_index, arrived)
         self._in_flight = []
         most = max((one.received_words for one in received), default=0)
         boxes = [refs[0] for refs in arrived] or [None] * num_blocks
         return [refs[0] for refs in done], boxes, reports, most
 
-    def _reports(self, name: str, round_index: int, refs: list[Any]) -> list[blocks.Report]:
-        """Of all blocks of a step, none of which failed."""
-        reports = [self._get(name, ref) for ref in refs]
+    def _collect(self, memories: list[Any]) -> np.ndarray:
+        run = self._task(blocks.output, 1)
+        done = [[run.remote(self._plan, block, memory)] for block, memory in enumerate(memories)]
+        self._in_flight = self._at_work = done
+        parts = self._results("output", done)
+        self._in_flight = self._at_work = []
+        return enforce.cut(self._protocol, np.concatenate(parts))
+
+    def _reports(self, name: str, round_index: int, tasks: list[list[Any]]) -> list[blocks.Report]:
+        reports = self._results(name, tasks)
         blocks.check(name, round_index, reports)
         return reports
 
-    def _collect(self, memories: list[Any]) -> np.ndarray:
-        run = self._tasks[blocks.output].options(num_returns=2)
-        done = [run.remote(self._plan, block, memory) for block, memory in enumerate(memories)]
-        self._in_flight = [refs[-1] for refs in done]
-        self._reports("output", 0, self._in_flight)
-        self._in_flight = []
-        parts = [self._get("output", refs[0]) for refs in done]
-        return enforce.cut(self._protocol, np.concatenate(parts))
+    def _results(self, name: str, tasks: list[list[Any]]) -> list[Any]:
+        """The last of what each task returns.
 
-    def _get(self, name: str, ref: Any) -> Any:
-        errors = self._ray.exceptions
-        try:
-            return self._ray.get(ref)
-        except errors.RayTaskError as error:
-            cause, whole = error.cause, error
-            if not isinstance(cause, errors.RayError):
-                raise cause from error
-        except errors.RayError as error:
-            cause = whole = error
-        why = (str(cause).strip() or "no reason given").splitlines()[0]
+        Raises: what the protocol's own functions raised in the first task in which they did;
+            RuntimeError for a task that Ray gave up.
+        """
+        errors, results, failed = self._ray.exceptions, [], []
+        for refs in tasks:
+            try:
+                results.append(self._ray.get(refs[-1]))
+            except errors.RayError as error:
+                failed.append(error)
+        if not failed:
+            return results
+        self._read_errors()
+        whole = failed[0]
+        cause = whole.cause if isinstance(whole, errors.RayTaskError) else whole
+        if not isinstance(cause, errors.RayError):
+            raise cause from whole
+        lines = str(cause).strip().splitlines() or ["no reason given"]
+        if type(cause).__name__ in ("RayError", "UnserializableException"):
+            # In place of an exception that pickle cannot make again; it ends with that one's words.
+            # By name, for Ray 2.45 does not have the second.
+            raise RuntimeError(
+                f"step {name!r} of {self._protocol.name!r} raised what cannot be sent from process "
+                f"to process: {lines[-1]}"
+            ) from whole
         raise RuntimeError(
             f"Ray gave up step {name!r} of {self._protocol.name!r}, with max_retries="
-            f"{self._engine.max_retries}: {type(cause).__name__}: {why}"
+            f"{self._engine.max_retries}: {type(cause).__name__}: {lines[0]}"
         ) from whole
 
-    def _cancel(self, *, force: bool) -> None:
-        """Stop tasks whose results nobody will read."""
-        if self._in_flight and self._ray.is_initialized():
-            refs = self._in_flight
+    def _read_errors(self) -> None:
+        """In each return of all tasks that failed: Ray prints those that nobody reads."""
+        for refs in self._in_flight:
+            try:
+                self._ray.get(refs[-1])
+            except self._ray.exceptions.RayError:
+                for ref in refs[:-1]:
+                    with contextlib.suppress(self._ray.exceptions.RayError):
+                        self._ray.get(ref)
+
+    def _cancel(self) -> None:
+        """End the workers that run the protocol's own functions, which may be in one long call.
+
+        No task that is short is cancelled: where one ends just then, Ray 2.55 may abort the driver.
+        """
+        refs = [task[-1] for task in self._at_work]
+        if refs and self._ray.is_initialized():
             _, running = self._ray.wait(refs, num_returns=len(refs), timeout=0)
             for ref in running:
-                self._ray.cancel(ref, force=force)
+                self._ray.cancel(ref, force=True)
