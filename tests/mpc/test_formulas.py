@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from anna_attn.mpc import InProcess
+from anna_attn.mpc import Budget, InProcess
 from anna_attn.mpc.protocols import (
     AttentionShape,
     SoftmaxShape,
@@ -153,3 +153,31 @@ def test_a_phase_of_connectivity_has_constant_rounds(eps, most):
         n = 2**doublings
         protocol = connectivity(n, n, eps)
         assert protocol.num_rounds <= most * (num_phases(n) + 1)
+
+
+# gamma and the factor on N^eps words that holds from N = 2^10 to 2^30, eps = 1/3, 1/2 and 2/3.
+BUDGETS = {
+    "prefix_sum": (lambda n, eps: prefix_sum(n, eps), 0.0, 13),
+    "sort": (lambda n, eps: sort(n, eps), 0.0, 8),
+    "sample sort": (lambda n, eps: sort(n, eps, algorithm="sample"), 0.0, 30),
+    "list_ranking": (lambda n, eps: list_ranking(n, eps), 0.0, 5),
+    "match2": (lambda n, eps: match2(n, eps, modulus=1000), 0.0, 24),
+    "k_hop": (lambda n, eps: k_hop(n, eps, num_symbols=4, hops=9), 0.0, 12),
+    "connectivity": (lambda n, eps: connectivity(n, n // 2, eps), 0.0, 40),
+    "three_sum": (lambda n, eps: three_sum(n, eps, target=0), None, 80),
+}
+
+
+@pytest.mark.parametrize("eps", EXPONENTS)
+@pytest.mark.parametrize("name", list(BUDGETS))
+def test_machines_and_memory_are_within_the_definition(name, eps):
+    """Definition 2.3: O(N^eps) words on each of O(N^(1 + gamma - eps)) machines."""
+    make, gamma, factor = BUDGETS[name]
+    # 3-SUM takes N^(2 - 2 eps) machines.
+    gamma = max(0.0, 1 - eps) if gamma is None else gamma
+    for doublings in range(10, 31, 4):
+        n = 2**doublings
+        budget = Budget.from_exponents(
+            n, eps, gamma, memory_factor=factor, machine_factor=2, word_bits=62
+        )
+        budget.check(make(n, eps))

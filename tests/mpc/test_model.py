@@ -19,6 +19,20 @@ def test_budgets_follow_the_definition():
         Budget.from_exponents(10, 0.5, -1)
 
 
+def test_a_protocol_is_held_to_a_budget():
+    protocol = sort(10_000, 0.5)
+    Budget(protocol.num_machines, protocol.local_memory, protocol.word_bits).check(protocol)
+    for name in ("num_machines", "local_memory", "word_bits"):
+        sizes = {
+            key: getattr(protocol, key) for key in ("num_machines", "local_memory", "word_bits")
+        }
+        sizes[name] -= 1
+        with pytest.raises(
+            ValueError, match=f"sort needs {name} = .*, the budget has {sizes[name]}"
+        ):
+            Budget(**sizes).check(protocol)
+
+
 def test_words_that_do_not_fit_are_refused():
     protocol = sort(4, 0.5, word_bits=8)
     with pytest.raises(ValueError, match=r"takes 4 words, got an array of shape \(3,\)"):

@@ -164,6 +164,16 @@ class Budget:
     local_memory: int
     word_bits: int
 
+    def check(self, protocol: Protocol) -> None:
+        """Demand that a protocol declares no more than this; engines hold it to what it declares.
+
+        Raises: ValueError naming what the protocol needs and what the budget has.
+        """
+        for name in ("num_machines", "local_memory", "word_bits"):
+            needs, has = getattr(protocol, name), getattr(self, name)
+            if needs > has:
+                raise ValueError(f"{protocol.name} needs {name} = {needs}, the budget has {has}")
+
     @classmethod
     def from_exponents(
         cls,
